@@ -1,0 +1,38 @@
+"""A saturated e-graph, frozen into terms: what extraction, printing and the soundness check read.
+
+A node is a Loop IR term whose children are Ref: Op("mul", (Ref(3), Ref(7))), Load(Ref(2), indices), Launch(axes, Ref(9)).
+Classes are numbered in an order that depends on the terms alone, never on egglog's row order.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from deplodock.ir.loop import Axis, Launch, Term
+
+
+@dataclass(slots=True)
+class EGraph:
+    """bodies, tensors: the nodes of each class, in canonical order.
+
+    free: the axes that a body class depends on (the intersection over its members).
+    spellings: for each tensor class, the ground Launch or Buffer terms that were entered as it, the program's own first.
+    number: the class of each ground tensor and body that was entered.
+    parameter, cut: facts of classes (laws.md, section 0): depends on parameters only; worth offering a launch.
+    brought: the law that made each node, where provenance was asked for.
+    """
+    bodies: dict[int, tuple[Term, ...]]
+    tensors: dict[int, tuple[Term, ...]]
+    free: dict[int, frozenset[Axis]]
+    spellings: dict[int, tuple[Term, ...]]
+    number: dict[Term, int]
+    parameter: frozenset[int] = frozenset()
+    cut: frozenset[int] = frozenset()
+    brought: dict[Term, str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The number of e-nodes."""
+        return sum(map(len, self.bodies.values())) + sum(map(len, self.tensors.values()))
+
+    def launches(self, number: int) -> tuple[Launch, ...]:
+        return tuple(n for n in self.tensors[number] if isinstance(n, Launch))

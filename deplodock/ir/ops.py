@@ -1,0 +1,83 @@
+"""Pointwise operators: arity, result dtype, and meaning in NumPy. The one table that all interpretations start from.
+
+`result` is "same" (the dtype of the last operand) or "b8". The NumPy function is the definition: it serves the
+reference interpreter, constant folding, and the tests of laws and of generated kernels. Operands have one dtype, but for
+`where`, whose first is b8. Integer arithmetic wraps modulo 2^n; division and remainder of integers are defined for
+divisors other than 0.
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Callable
+
+import numpy as np
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+@dataclass(frozen=True, slots=True)
+class OpInfo:
+    arity: int
+    result: str
+    numpy: Callable
+    symbol: str = ""
+    """How the operator prints between its operands; empty: as a call."""
+
+
+def _trunc_div(a, b):
+    """Integer division rounded towards zero, as C does."""
+    return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
+
+
+OPS: dict[str, OpInfo] = {
+    "add": OpInfo(2, "same", np.add, "+"),
+    "sub": OpInfo(2, "same", np.subtract, "-"),
+    "mul": OpInfo(2, "same", np.multiply, "*"),
+    "div": OpInfo(2, "same", np.divide, "/"),
+    "floordiv": OpInfo(2, "same", np.floor_divide, "//"),
+    "truncdiv": OpInfo(2, "same", _trunc_div),
+    "remainder": OpInfo(2, "same", np.remainder, "%"),
+    "fmod": OpInfo(2, "same", np.fmod),
+    "pow": OpInfo(2, "same", np.power, "**"),
+    "atan2": OpInfo(2, "same", np.arctan2),
+    "maximum": OpInfo(2, "same", np.maximum),
+    "minimum": OpInfo(2, "same", np.minimum),
+    "neg": OpInfo(1, "same", np.negative),
+    "abs": OpInfo(1, "same", np.abs),
+    "sign": OpInfo(1, "same", np.sign),
+    "recip": OpInfo(1, "same", lambda a: 1 / a),
+    "sqrt": OpInfo(1, "same", np.sqrt),
+    "rsqrt": OpInfo(1, "same", lambda a: 1 / np.sqrt(a)),
+    "exp": OpInfo(1, "same", np.exp),
+    "exp2": OpInfo(1, "same", np.exp2),
+    "expm1": OpInfo(1, "same", np.expm1),
+    "log": OpInfo(1, "same", np.log),
+    "log2": OpInfo(1, "same", np.log2),
+    "log1p": OpInfo(1, "same", np.log1p),
+    "sin": OpInfo(1, "same", np.sin),
+    "cos": OpInfo(1, "same", np.cos),
+    "tan": OpInfo(1, "same", np.tan),
+    "atan": OpInfo(1, "same", np.arctan),
+    "tanh": OpInfo(1, "same", np.tanh),
+    "sigmoid": OpInfo(1, "same", lambda a: 1 / (1 + np.exp(-a))),
+    "erf": OpInfo(1, "same", lambda a: _erf(a).astype(np.asarray(a).dtype)),
+    "floor": OpInfo(1, "same", np.floor),
+    "ceil": OpInfo(1, "same", np.ceil),
+    "round": OpInfo(1, "same", np.rint),
+    "trunc": OpInfo(1, "same", np.trunc),
+    "eq": OpInfo(2, "b8", np.equal, "=="),
+    "ne": OpInfo(2, "b8", np.not_equal, "!="),
+    "lt": OpInfo(2, "b8", np.less, "<"),
+    "le": OpInfo(2, "b8", np.less_equal, "<="),
+    "and": OpInfo(2, "same", np.bitwise_and, "&"),
+    "or": OpInfo(2, "same", np.bitwise_or, "|"),
+    "xor": OpInfo(2, "same", np.bitwise_xor, "^"),
+    "not": OpInfo(1, "same", np.invert, ""),
+    "shl": OpInfo(2, "same", np.left_shift, "<<"),
+    "shr": OpInfo(2, "same", np.right_shift, ">>"),
+    "isnan": OpInfo(1, "b8", np.isnan),
+    "isinf": OpInfo(1, "b8", np.isinf),
+    "where": OpInfo(3, "same", np.where),
+}
+"""On b8, and, or, xor, not are logical. `round` rounds halves to even. `maximum` and `minimum` give NaN if an operand is."""

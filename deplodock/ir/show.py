@@ -1,0 +1,97 @@
+"""Text of Loop IR terms: one line for an expression, a loop nest for a launch."""
+from __future__ import annotations
+
+from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Launch, Load, Mod, Op,
+                               Ref, RoundTo, Term, Var, dtype)
+from deplodock.ir.ops import OPS
+
+
+def show(t: Term) -> str:
+    """A term on one line. Launches print whole; a caller that names tensors uses Text."""
+    return Text().term(t)
+
+
+def signature(axes: tuple[Axis, ...], d) -> str:
+    """`bf16[m:512,k:2048]`: the dtype and shape of a tensor, JAX style."""
+    return f"{d}[{','.join(f'{a.name}:{a.extent}' for a in axes)}]"
+
+
+class Text:
+    """Prints terms; `names` gives a name to tensors (or bodies) that then print as that name."""
+
+    def __init__(self, names: dict[Term, str] | None = None):
+        self.names = names or {}
+
+    def term(self, t: Term, inside: bool = False) -> str:
+        if t in self.names:
+            return self.names[t]
+        match t:
+            case Axis(): return t.name
+            case Index(): return self.index(t)
+            case FloorDiv(i, n): return f"({self.index(i)})//{n}"
+            case Mod(i, n): return f"({self.index(i)})%{n}"
+            case Gathered(b, _): return f"int({self.term(b)})"
+            case Buffer(): return t.name
+            case Launch(axes, body): return f"launch([{','.join(a.name for a in axes)}], {self.term(body)})"
+            case Load(x, ix): return f"{self.term(x)}[{','.join(map(self.index, ix))}]"
+            case Const(d, v): return f"{v:g}" if d.is_float else str(v)
+            case Iota(i): return self.index(i)
+            case Cast(d, b): return f"{d}({self.term(b)})"
+            case RoundTo(d, b): return f"round_to({d}, {self.term(b)})"
+            case Fold(monoid, axes, bodies, part):
+                suffix = f".{part}" if monoid in ("argmax", "argmin", "online") else ""
+                return f"{monoid}{suffix}[{','.join(a.name for a in axes)}]({', '.join(map(self.term, bodies))})"
+            case Op("neg", (a,)): return f"-{self.term(a, True)}"
+            case Op(name, (a, b)) if OPS[name].symbol:
+                text = f"{self.term(a, True)} {OPS[name].symbol} {self.term(b, True)}"
+                return f"({text})" if inside else text
+            case Op(name, args): return f"{name}({', '.join(map(self.term, args))})"
+            case Var(): return t.name
+            case Ref(): return f"%{t.number}"
+        raise TypeError(type(t).__name__)
+
+    def index(self, i: Index) -> str:
+        if not isinstance(i, Index):
+            return self.term(i)
+        parts = []
+        for atom, c in i.terms:
+            a = self.term(atom)
+            text = a if abs(c) == 1 else f"{abs(c)}*{a}"
+            parts.append(("-" if c < 0 else "+" if parts else "") + text)
+        if i.const or not parts:
+            parts.append(("+" if i.const >= 0 and parts else "") + str(i.const))
+        return "".join(parts)
+
+    def nest(self, name: str, launch: Launch) -> str:
+        """A launch as the loops it stands for, one statement a line."""
+        lines, pad = [f"{name}: {signature(launch.axes, launch.dtype)}"], "  "
+        for a in launch.axes:
+            lines.append(f"{pad}for {a.name} in 0..{a.extent}:  # grid")
+            pad += "  "
+        known = dict(self.names)
+        self._folds(launch.body, lines, pad, known)
+        at = ",".join(a.name for a in launch.axes)
+        lines.append(f"{pad}{name}[{at}] = {Text(known).term(launch.body)}")
+        return "\n".join(lines)
+
+    def _folds(self, b: Term, lines: list[str], pad: str, known: dict[Term, str]) -> None:
+        """The folds of a body as loops that come before it."""
+        from deplodock.ir.loop import children
+        if b in known:
+            return
+        if isinstance(b, Fold):
+            inner = pad
+            out = f"r{sum(v.startswith('r') and v[1:].isdigit() for v in known.values())}"
+            lines.append(f"{pad}{out}: {dtype(b) if not any(isinstance(x, Ref) for x in b.bodies) else ''} = identity of {b.monoid}")
+            for a in b.axes:
+                lines.append(f"{inner}for {a.name} in 0..{a.extent}:  # {b.monoid}")
+                inner += "  "
+            known[b] = out
+            for c in b.bodies:
+                self._folds(c, lines, inner, known)
+            args = ", ".join(Text({k: v for k, v in known.items() if k is not b}).term(c) for c in b.bodies)
+            part = f", part {b.part}" if b.monoid in ("argmax", "argmin", "online") else ""
+            lines.append(f"{inner}{out} {b.monoid}= {args}{part}")
+            return
+        for c in children(b):
+            self._folds(c, lines, pad, known)
