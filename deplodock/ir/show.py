@@ -11,6 +11,10 @@ def show(t: Term) -> str:
     return Text().term(t)
 
 
+def _names(axes: tuple[Axis, ...] | Var) -> str:
+    return f"[{axes.name if isinstance(axes, Var) else ','.join(a.name for a in axes)}]"
+
+
 def signature(axes: tuple[Axis, ...], d) -> str:
     """`bf16[m:512,k:2048]`: the dtype and shape of a tensor, JAX style."""
     return f"{d}[{','.join(f'{a.name}:{a.extent}' for a in axes)}]"
@@ -32,15 +36,16 @@ class Text:
             case Mod(i, n): return f"({self.index(i)})%{n}"
             case Gathered(b, _): return f"int({self.term(b)})"
             case Buffer(): return t.name
-            case Launch(axes, body): return f"launch([{','.join(a.name for a in axes)}], {self.term(body)})"
+            case Launch(axes, body): return f"launch({_names(axes)}, {self.term(body)})"
+            case Load(x, Var() as ix): return f"{self.term(x)}[{ix.name}]"
             case Load(x, ix): return f"{self.term(x)}[{','.join(map(self.index, ix))}]"
-            case Const(d, v): return f"{v:g}" if d.is_float else str(v)
+            case Const(_, v): return f"{v:g}" if isinstance(v, float) else str(v)
             case Iota(i): return self.index(i)
             case Cast(d, b): return f"{d}({self.term(b)})"
             case RoundTo(d, b): return f"round_to({d}, {self.term(b)})"
             case Fold(monoid, axes, bodies, part):
                 suffix = f".{part}" if monoid in ("argmax", "argmin", "online") else ""
-                return f"{monoid}{suffix}[{','.join(a.name for a in axes)}]({', '.join(map(self.term, bodies))})"
+                return f"{monoid}{suffix}{_names(axes)}({', '.join(map(self.term, bodies))})"
             case Op("neg", (a,)): return f"-{self.term(a, True)}"
             case Op(name, (a, b)) if OPS[name].symbol:
                 text = f"{self.term(a, True)} {OPS[name].symbol} {self.term(b, True)}"
