@@ -1,0 +1,566 @@
+"""Tile IR: the block-level program. Tiles have named axes; a register tile has a Layout, a shared tile a Shared layout.
+
+    Kernel = params, grid, warps, once-copies, body, and how it is launched and printed (roles, persistent, ..)
+    stmt   = Fill(reg, value)                        value None: the first product overwrites it
+           | LoadGlobal(reg, access) | LoadShared(reg, tile, offsets) | IndexTile(reg, index)
+           | Copy(tile, access)                      asynchronous, global to shared: by cp.async, or by TMA where it has a box
+           | Map(reg, op, sources)                   elementwise into a new tile; op of ir/ops.py, or one of OWN_OPS
+           | Assign(reg, op, sources)                the same into a tile that exists
+           | Mask(reg, source, conditions, other)    source where the conditions hold, other elsewhere
+           | Slice(reg, source, offsets)             some registers of a tile
+           | Convert(reg, source)                    another layout, through shared memory
+           | Check(reg, extent)                      stop the program unless 0 <= every element < extent
+           | Mma(acc, a, b, atom)                    acc += a b; a, b in registers, or, with wgmma, parts of shared tiles
+           | MmaFence(accs) | MmaCommit() | MmaWait(n, accs)      wgmma: registers are ready; a group ends; all but n are done
+           | Reduce(regs, monoid, sources)           within a thread, into partial results
+           | Combine(regs, monoid, lanes, warps)     partial results over lanes, then over warps
+           | Promote(acc, part, loop, every)         acc += part, part = 0, each so many rounds of the loop and after it
+           | StoreShared(tile, reg)                  all threads meet before and after it
+           | Store(access, reg) | CopyOut(access, tile)           an output; CopyOut by TMA
+           | For(var, lo, hi, step, stages, copies, body)         copies: a ring of shared tiles, filled ahead of the body
+
+Integers that a block agrees on are ir.loop.Index terms over variables: the origin `m_0` of the tile at hand of axis m,
+for a grid axis and for a loop alike. The value of an axis in a thread is its Coord: base + off + what the layout adds.
+
+Roles are no statements: a kernel with roles is this tree, printed twice. The producer's text keeps the loops and their
+copies, the consumers' text the loops and their bodies. The life of a slot of a ring is from its first reader to its last,
+and a product of wgmma reads from its fence to the wait that ends it, `lag` rounds later: see lower/verify.py.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Iterator
+
+from deplodock.ir.dtype import Dtype
+from deplodock.ir.layout import Layout, Shared
+from deplodock.ir.loop import Axis, Buffer, Const, Index
+from deplodock.ir.show import Text
+
+OWN_OPS = {
+    "copy": "the source; converts between dtypes as loop.Cast does",
+    "round": "the source rounded to the dtype `to` and back",
+    "finite": "0 where the source is -inf, else the source",
+    "exp2sub": "2^(a - b)",
+}
+"""Operators of Map and Assign beyond those of ir/ops.py."""
+
+
+def origin(a: Axis) -> Axis:
+    """The variable that holds where the tile at hand of an axis begins."""
+    return Axis(a.name + "_0", a.extent)
+
+
+# ---- values and places -----------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A tile in registers."""
+    name: str
+    dtype: Dtype
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTile:
+    """A tile in shared memory, `stages` times."""
+    name: str
+    dtype: Dtype
+    shape: Shared
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A part of a shared tile, as an operand that the tensor core reads itself."""
+    tile: SharedTile
+    off: tuple[tuple[str, int], ...]
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Coord:
+    """The value of an axis in a thread: base + off + what the layout adds, or, for an axis that stands for a loaded
+    integer, the value of a register tile. limit: the value may reach it, and is masked there; None: it cannot."""
+    axis: Axis
+    base: Index
+    off: int
+    limit: int | None
+    loaded: Reg | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """left relation right: "lt", "le", "eq" or "ne", of integers."""
+    relation: str
+    left: Index
+    right: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A tensor in global memory: a pointer that the kernel takes."""
+    buffer: Buffer
+    strides: tuple[int, ...]
+    """Elements from one value of each axis of the buffer to the next."""
+    offset: int
+    """Elements from the pointer to element 0."""
+    alignment: int
+    """Bytes that the address of element 0 is a multiple of."""
+    written: bool
+
+    @property
+    def name(self) -> str:
+        return self.buffer.name
+
+    @property
+    def dtype(self) -> Dtype:
+        return self.buffer.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Elements of a tensor: `element` counts them from element 0. Nothing is read or written where a coordinate reaches
+    its limit or a guard fails; such a read gives 0.
+
+    dims, strides, indices: the same per dimension, slowest first, dimensions that lie together being one. Without
+    loaded integers or divisions, element = sum of stride * index.
+    """
+    param: Param
+    element: Index
+    coords: tuple[Coord, ...]
+    guards: tuple[Compare, ...]
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    indices: tuple[Index, ...]
+
+    def coord(self, name: str) -> Coord | None:
+        return next((c for c in self.coords if c.axis.name == name), None)
+
+    def step(self, name: str) -> int | None:
+        """Elements from one value of an axis to the next; None: not constant."""
+        return coefficient(self.element, name)
+
+
+@dataclass(frozen=True, slots=True)
+class BoxDim:
+    """A dimension of a bulk copy. count: elements of it in the box; origin: where the box begins; axis: what runs along it."""
+    dim: int
+    stride: int
+    count: int
+    origin: Index
+    axis: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What TMA copies at once: dimensions, innermost first. The first holds one panel of the shared tile; there are
+    `panels` of them, `count` of the first dimension apart."""
+    dims: tuple[BoxDim, ...]
+    panels: int
+
+
+# ---- statements ------------------------------------------------------------------------------------------------------
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    dst: Reg
+    value: Const | None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadGlobal:
+    dst: Reg
+    src: Access
+
+
+@dataclass(frozen=True, slots=True)
+class LoadShared:
+    dst: Reg
+    src: SharedTile
+    off: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """box: what TMA copies; None: cp.async copies it."""
+    dst: SharedTile
+    src: Access
+    box: Box | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTile:
+    dst: Reg
+    index: Index
+    coords: tuple[Coord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """dst = op(sources); a source is a tile that `dst`'s layout projects to, or a number. `to`: of "round", the dtype."""
+    dst: Reg
+    op: str
+    srcs: tuple[Reg | Const, ...]
+    to: Dtype | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    dst: Reg
+    op: str
+    srcs: tuple[Reg | Const, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """dst = src where all of `where` hold, else other. Where all of `whole` hold (the block agrees), no element is masked."""
+    dst: Reg
+    src: Reg | Const
+    where: tuple[Compare, ...]
+    other: Const
+    coords: tuple[Coord, ...]
+    whole: tuple[Compare, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    dst: Reg
+    src: Reg
+    off: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    dst: Reg
+    src: Reg
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    src: Reg
+    extent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mma:
+    """acc (rows, columns) += a (rows, k) * b (columns, k). fresh: acc is overwritten.
+
+    atom "mma": m16n8k16, a and b in registers as its fragments. "wgmma": m64nNk16, asynchronous; b in shared memory, a
+    there or in registers. "fma": every thread multiplies what its registers hold, along all of k.
+    """
+    acc: Reg
+    a: Reg | Operand
+    b: Reg | Operand
+    atom: str
+    k: str
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MmaFence:
+    accs: tuple[Reg, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MmaCommit:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class MmaWait:
+    pending: int
+    accs: tuple[Reg, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """dst = dst (monoid) src over all registers of src that project to one of dst's. A tuple for argmax, argmin
+    (value, index) and online (m, l ..). turn: ((warp bit, value), ..): only the warps with these bits do it."""
+    dst: tuple[Reg, ...]
+    monoid: str
+    src: tuple[Reg, ...]
+    turn: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """dst = dst (monoid) the other threads' dst, over the lane bits and then the warp bits that are named."""
+    dst: tuple[Reg, ...]
+    monoid: str
+    axes: tuple[str, ...]
+    lanes: tuple[int, ...]
+    warps: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """acc = acc + part; part = 0. loop: the variable, whose every `every`-th round ends with it; None: always."""
+    acc: Reg
+    part: Reg
+    loop: Axis | None
+    step: int
+    every: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreShared:
+    dst: SharedTile
+    src: Reg
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    dst: Access
+    src: Reg
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOut:
+    dst: Access
+    src: SharedTile
+    layout: Layout
+    """Of the registers that the tile came from: it says which warps wrote which rows."""
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """var from the greatest of `lo`, rounded down to a multiple of step, to below the least of `hi`.
+
+    lag: rounds that a slot of the ring stays in use after its own, because products of it are in flight.
+    """
+    var: Axis
+    lo: tuple[Index, ...]
+    hi: tuple[Index, ...]
+    step: int
+    stages: int
+    copies: tuple[Copy, ...]
+    body: tuple[Stmt, ...]
+    lag: int = 0
+
+
+Stmt = (Fill | LoadGlobal | LoadShared | Copy | IndexTile | Map | Assign | Mask | Slice | Convert | Check | Mma | MmaFence
+        | MmaCommit | MmaWait | Reduce | Combine | Promote | StoreShared | Store | CopyOut | For)
+
+
+@dataclass(frozen=True, slots=True)
+class GridAxis:
+    axis: Axis
+    tile: int
+    blocks: int
+    reverse: bool
+    """The last tile is the first block's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """grid: slowest first. copies: shared tiles that are filled once for each tile of the block.
+
+    roles: 0, or 1 for a producer warp beside `warps` consumers. persistent: at most so many blocks, which walk the grid;
+    0: a block for each tile. group: raster in groups of so many tiles of one axis. regs: (producer's, consumers').
+    """
+    name: str
+    params: tuple[Param, ...]
+    grid: tuple[GridAxis, ...]
+    warps: int
+    copies: tuple[Copy, ...]
+    body: tuple[Stmt, ...]
+    min_blocks: int = 1
+    roles: int = 0
+    persistent: int = 0
+    group: tuple[str, int] | None = None
+    regs: tuple[int, int] | None = None
+    source: tuple[str, ...] = field(default=())
+
+    @property
+    def threads(self) -> int:
+        """Of a block. With roles the producer is a warp, or a warpgroup where the consumers are warpgroups."""
+        return 32 * (self.warps + (0 if not self.roles else 1 if self.warps % 4 else 4))
+
+    @property
+    def copies_by_tma(self) -> bool:
+        return any(c.box for c in all_copies(self))
+
+
+def coefficient(i: Index, name: str) -> int | None:
+    """What one step of an axis adds to an index; None where that is not constant (inside a division)."""
+    total = 0
+    for atom, c in i.terms:
+        if isinstance(atom, Axis):
+            total += c if atom.name == name else 0
+        elif any(a.name == name for a in atom.free):
+            return None
+    return total
+
+
+def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    """Every statement, those inside loops after their loop."""
+    for s in stmts:
+        yield s
+        if isinstance(s, For):
+            yield from walk(s.body)
+
+
+def all_copies(k: Kernel) -> tuple[Copy, ...]:
+    """Every copy into shared memory: those made once, then those of each loop."""
+    return k.copies + tuple(c for s in walk(k.body) if isinstance(s, For) for c in s.copies)
+
+
+def defined(s: Stmt) -> tuple[Reg, ...]:
+    """The register tiles that a statement declares."""
+    match s:
+        case Fill(d) | LoadGlobal(d) | LoadShared(d) | IndexTile(d) | Map(d) | Mask(d) | Slice(d) | Convert(d):
+            return (d,)
+    return ()
+
+
+def used(s: Stmt) -> tuple[Reg, ...]:
+    """The register tiles that a statement reads, those of accesses among them."""
+    def regs(xs):
+        return tuple(x for x in xs if isinstance(x, Reg))
+
+    def loaded(coords):
+        return tuple(c.loaded for c in coords if c.loaded)
+    match s:
+        case LoadGlobal(_, a) | Copy(_, a): return loaded(a.coords)
+        case IndexTile(_, _, coords): return loaded(coords)
+        case Map(_, _, srcs) | Assign(_, _, srcs): return regs(srcs)
+        case Mask(_, x, _, _, coords): return regs((x,)) + loaded(coords)
+        case Slice(_, x) | Convert(_, x) | Check(x) | StoreShared(_, x): return (x,)
+        case Mma(c, a, b): return regs((c, a, b))
+        case MmaFence(accs) | MmaWait(_, accs): return accs
+        case Reduce(d, _, x): return d + x
+        case Combine(d): return d
+        case Promote(a, p): return (a, p)
+        case Store(a, x): return (x,) + loaded(a.coords)
+        case CopyOut(a): return loaded(a.coords)
+    return ()
+
+
+# ---- text ------------------------------------------------------------------------------------------------------------
+
+def show_tile(k: Kernel) -> str:
+    """The kernel, one statement a line, and its layouts at the end."""
+    return _Show().kernel(k)
+
+
+class _Show:
+    def __init__(self):
+        self.out: list[str] = []
+        self.layouts: dict[str, list[str]] = {}
+        self.index = Text().index
+
+    def kernel(self, k: Kernel) -> str:
+        self.out.append(f"kernel {k.name}({', '.join(map(self.param, k.params))})")
+        grid = ", ".join(f"{g.axis.name}: {g.blocks} x {g.tile}" + (" reversed" if g.reverse else "") for g in k.grid)
+        extras = [f"{k.warps} warps" + (" consume, 1 produces" if k.roles else "")]
+        extras += [f"persistent {k.persistent}"] if k.persistent else []
+        extras += [f"groups of {k.group[1]} {k.group[0]}"] if k.group else []
+        extras += [f"{k.min_blocks} blocks an SM"] if k.min_blocks > 1 else []
+        self.out.append(f"  grid {grid or '1'}; {', '.join(extras)}")
+        self.out += [f"  once {self.copy(c)}" for c in k.copies]
+        self.block(k.body, "  ")
+        self.out.append("  layouts")
+        self.out += [f"    {', '.join(dict.fromkeys(names))}: {layout}" for layout, names in self.layouts.items()]
+        return "\n".join(self.out)
+
+    def param(self, p: Param) -> str:
+        dense = dense_strides([a.extent for a in p.buffer.axes])
+        shape = ",".join(str(a.extent) for a in p.buffer.axes)
+        facts = [f"strides {','.join(map(str, p.strides))}"] if p.strides != dense else []
+        facts += [f"offset {p.offset}"] if p.offset else []
+        facts += [f"aligned {p.alignment}"] if p.alignment != 16 else []
+        return f"{p.name}: {p.dtype}[{shape}]" + (f" ({'; '.join(facts)})" if facts else "")
+
+    def block(self, stmts: tuple[Stmt, ...], pad: str) -> None:
+        for s in stmts:
+            if isinstance(s, For):
+                lo, hi = (" ".join(map(self.index, x)) for x in (s.lo, s.hi))
+                lo, hi = (f"{f}({t.replace(' ', ', ')})" if len(x) > 1 else t
+                          for f, t, x in (("max", lo, s.lo), ("min", hi, s.hi)))
+                ring = f" ring {s.stages}" + (f" lag {s.lag}" if s.lag else "") if s.copies else ""
+                self.out.append(f"{pad}for {s.var.name} in {lo}..{hi} step {s.step}{ring}:")
+                self.out += [f"{pad}  async {self.copy(c)}" for c in s.copies]
+                self.block(s.body, pad + "  ")
+            else:
+                self.out.append(pad + self.stmt(s))
+                for r in defined(s):
+                    self.layouts.setdefault(str(r.layout), []).append(r.name)
+
+    def new(self, r: Reg) -> str:
+        extents = ",".join(f"{a}:{r.layout.extent(a)}" for a in sorted(r.layout.axes))
+        return f"{r.name}: {r.dtype}[{extents}]"
+
+    def value(self, x: Reg | Const | Operand) -> str:
+        match x:
+            case Reg(): return x.name
+            case Operand(t, off): return t.name + self.off(off)
+        return Text().term(x)
+
+    def off(self, off) -> str:
+        return "".join(f" {a}+{o}" for a, o in off if o)
+
+    def compare(self, c: Compare) -> str:
+        sign = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}[c.relation]
+        return f"{self.index(c.left)} {sign} {self.index(c.right)}"
+
+    def at(self, a: Access) -> str:
+        text = f"{a.param.name}[{', '.join(map(self.index, a.indices))}]"
+        at = [f"{c.axis.name} {self.coord(c)}" for c in a.coords]
+        return text + (f" at {', '.join(at)}" if at else "") + "".join(f" if {self.compare(g)}" for g in a.guards)
+
+    def coord(self, c: Coord) -> str:
+        value = c.loaded.name if c.loaded else self.index(c.base + c.off)
+        return value + (f" < {c.limit}" if c.limit is not None else "")
+
+    def tile(self, t: SharedTile) -> str:
+        sh = t.shape
+        dims = ",".join(f"{a}:{n}" for a, n in zip((*sh.row, sh.col), (*sh.spans, sh.cols)))
+        return f"{t.name}: shared {t.dtype}[{dims}]" + (f" x{t.stages}" if t.stages > 1 else "")
+
+    def copy(self, c: Copy) -> str:
+        return f"{'tma' if c.box else 'copy'} {self.tile(c.dst)} <- {self.at(c.src)}"
+
+    def stmt(self, s: Stmt) -> str:
+        v, names = self.value, lambda rs: ", ".join(r.name for r in rs)
+        match s:
+            case Fill(d, None): return self.new(d)
+            case Fill(d, x): return f"{self.new(d)} = {v(x)}"
+            case LoadGlobal(d, a): return f"{self.new(d)} = load {self.at(a)}"
+            case LoadShared(d, t, off): return f"{self.new(d)} = load.shared {t.name}{self.off(off)}"
+            case Copy(): return self.copy(s)
+            case IndexTile(d, i, coords):
+                return f"{self.new(d)} = index {self.index(i)} at {', '.join(f'{c.axis.name} {self.coord(c)}' for c in coords)}"
+            case Map(d, op, srcs, to): return f"{self.new(d)} = {op}{f'.{to}' if to else ''} {', '.join(map(v, srcs))}"
+            case Assign(d, op, srcs): return f"{d.name} = {op} {', '.join(map(v, srcs))}"
+            case Mask(d, x, where, other, _, whole):
+                unless = f"  unless {' and '.join(map(self.compare, whole))}" if whole else ""
+                return f"{self.new(d)} = mask {v(x)} where {' and '.join(map(self.compare, where))} else {v(other)}{unless}"
+            case Slice(d, x, off): return f"{self.new(d)} = slice {x.name}{self.off(off)}"
+            case Convert(d, x): return f"{self.new(d)} = convert {x.name}"
+            case Check(x, n): return f"check 0 <= {x.name} < {n}"
+            case Mma(c, a, b, atom, _, fresh): return f"{c.name} {'=' if fresh else '+='} {atom} {v(a)}, {v(b)}"
+            case MmaFence(): return "mma.fence"
+            case MmaCommit(): return "mma.commit"
+            case MmaWait(n): return f"mma.wait {n}"
+            case Reduce(d, m, x, turn):
+                on = "".join(f" on warps with bit {b} = {t}" for b, t in turn)
+                return f"{names(d)} = reduce.thread {m} {names(x)}{on}"
+            case Combine(d, m, axes, lanes, warps):
+                over = (f" lanes {','.join(map(str, lanes))}" if lanes else "") + (f" warps {','.join(map(str, warps))}" if warps else "")
+                return f"{names(d)} = reduce.{'block' if warps else 'warp'} {m} over {','.join(axes)}{over}"
+            case Promote(a, p, loop, _, every):
+                return f"promote {a.name} += {p.name}" + (f" each {every} of {loop.name}" if loop and every > 1 else "")
+            case StoreShared(d, x): return f"{self.tile(d)} = store.shared {x.name}"
+            case Store(a, x): return f"store {self.at(a)} <- {x.name}"
+            case CopyOut(a, t): return f"tma {self.at(a)} <- {t.name}"
+        raise TypeError(type(s).__name__)
+
+
+def dense_strides(shape) -> tuple[int, ...]:
+    """Row-major strides, in elements."""
+    out, n = [], 1
+    for extent in reversed(tuple(shape)):
+        out.append(n)
+        n *= max(extent, 1)
+    return tuple(reversed(out))
