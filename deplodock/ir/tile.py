@@ -1,14 +1,17 @@
 """Tile IR: the block-level program. Tiles have named axes; a register tile has a Layout, a shared tile a Shared layout.
 
-    Kernel = params, grid, warps, once-copies, body, and how it is launched and printed (roles, persistent, ..)
+    Kernel = params, parts, warps, and how it is launched and printed (roles, persistent, ..)
+    Part   = grid, once-copies, body                 outputs that share a grid; the blocks of the parts lie one behind the other
     stmt   = Fill(reg, value)                        value None: the first product overwrites it
-           | LoadGlobal(reg, access) | LoadShared(reg, tile, offsets) | IndexTile(reg, index)
+           | LoadGlobal(reg, access) | LoadShared(reg, tile, offsets)
+           | IndexTile(reg, index) | Predicate(reg, conditions)      the value of an index; whether comparisons hold
            | Copy(tile, access)                      asynchronous, global to shared: by cp.async, or by TMA where it has a box
            | Map(reg, op, sources)                   elementwise into a new tile; op of ir/ops.py, or one of OWN_OPS
            | Assign(reg, op, sources)                the same into a tile that exists
            | Mask(reg, source, conditions, other)    source where the conditions hold, other elsewhere
            | Slice(reg, source, offsets)             some registers of a tile
            | Convert(reg, source)                    another layout, through shared memory
+           | Exchange(reg, source, axis)             source read backwards along an axis of two
            | Check(reg, extent)                      stop the program unless 0 <= every element < extent
            | Mma(acc, a, b, atom)                    acc += a b; a, b in registers, or, with wgmma, parts of shared tiles
            | MmaFence(accs) | MmaCommit() | MmaWait(n, accs)      wgmma: registers are ready; a group ends; all but n are done
@@ -29,6 +32,7 @@ and a product of wgmma reads from its fence to the wait that ends it, `lag` roun
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Iterator
 
 from deplodock.ir.dtype import Dtype
@@ -196,6 +200,14 @@ class IndexTile:
 
 
 @dataclass(frozen=True, slots=True)
+class Predicate:
+    """dst (b8): whether all of the comparisons hold."""
+    dst: Reg
+    where: tuple[Compare, ...]
+    coords: tuple[Coord, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Map:
     """dst = op(sources); a source is a tile that `dst`'s layout projects to, or a number. `to`: of "round", the dtype."""
     dst: Reg
@@ -233,6 +245,14 @@ class Slice:
 class Convert:
     dst: Reg
     src: Reg
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """dst[.., p, ..] = src[.., 1 - p, ..], both in one layout: other registers, other lanes, or other warps."""
+    dst: Reg
+    src: Reg
+    axis: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +294,9 @@ class MmaWait:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """dst = dst (monoid) src over all registers of src that project to one of dst's. A tuple for argmax, argmin
-    (value, index) and online (m, l ..). turn: ((warp bit, value), ..): only the warps with these bits do it."""
+    """dst = dst (monoid) src over all registers of src that project to one of dst's, as a tree. Several dst for argmax
+    and argmin: (value, index); of equal values the least index wins, and NaN is greater (for argmin, less) than all.
+    turn: ((warp bit, value), ..): only the warps with these bits do it."""
     dst: tuple[Reg, ...]
     monoid: str
     src: tuple[Reg, ...]
@@ -284,10 +305,14 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Combine:
-    """dst = dst (monoid) the other threads' dst, over the lane bits and then the warp bits that are named."""
+    """dst = dst (monoid) the other threads' dst, over the lane bits and then the warp bits that are named.
+
+    "online": dst is (m, o, ..), where o may have axes that m lacks; with M the greatest of all m, each o becomes the sum
+    of 2^(m - M) o, and 0 where M is -inf; m becomes M.
+    """
     dst: tuple[Reg, ...]
     monoid: str
-    axes: tuple[str, ...]
+    axis: str
     lanes: tuple[int, ...]
     warps: tuple[int, ...]
 
@@ -339,8 +364,8 @@ class For:
     lag: int = 0
 
 
-Stmt = (Fill | LoadGlobal | LoadShared | Copy | IndexTile | Map | Assign | Mask | Slice | Convert | Check | Mma | MmaFence
-        | MmaCommit | MmaWait | Reduce | Combine | Promote | StoreShared | Store | CopyOut | For)
+Stmt = (Fill | LoadGlobal | LoadShared | Copy | IndexTile | Predicate | Map | Assign | Mask | Slice | Convert | Exchange
+        | Check | Mma | MmaFence | MmaCommit | MmaWait | Reduce | Combine | Promote | StoreShared | Store | CopyOut | For)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,18 +378,28 @@ class GridAxis:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """A grid of tiles (axes slowest first), and what a block does for one of them. copies: shared tiles filled once a tile."""
+    grid: tuple[GridAxis, ...]
+    copies: tuple[Copy, ...]
+    body: tuple[Stmt, ...]
+
+    @property
+    def blocks(self) -> int:
+        return prod(g.blocks for g in self.grid)
+
+
+@dataclass(frozen=True, slots=True)
 class Kernel:
-    """grid: slowest first. copies: shared tiles that are filled once for each tile of the block.
+    """Block b works for the first part if b < parts[0].blocks, for the next if b - parts[0].blocks < parts[1].blocks ..
 
     roles: 0, or 1 for a producer warp beside `warps` consumers. persistent: at most so many blocks, which walk the grid;
     0: a block for each tile. group: raster in groups of so many tiles of one axis. regs: (producer's, consumers').
     """
     name: str
     params: tuple[Param, ...]
-    grid: tuple[GridAxis, ...]
+    parts: tuple[Part, ...]
     warps: int
-    copies: tuple[Copy, ...]
-    body: tuple[Stmt, ...]
     min_blocks: int = 1
     roles: int = 0
     persistent: int = 0
@@ -403,13 +438,13 @@ def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 def all_copies(k: Kernel) -> tuple[Copy, ...]:
     """Every copy into shared memory: those made once, then those of each loop."""
-    return k.copies + tuple(c for s in walk(k.body) if isinstance(s, For) for c in s.copies)
+    return tuple(c for p in k.parts for c in (*p.copies, *(c for s in walk(p.body) if isinstance(s, For) for c in s.copies)))
 
 
 def defined(s: Stmt) -> tuple[Reg, ...]:
     """The register tiles that a statement declares."""
     match s:
-        case Fill(d) | LoadGlobal(d) | LoadShared(d) | IndexTile(d) | Map(d) | Mask(d) | Slice(d) | Convert(d):
+        case Fill(d) | LoadGlobal(d) | LoadShared(d) | IndexTile(d) | Predicate(d) | Map(d) | Mask(d) | Slice(d) | Convert(d) | Exchange(d):
             return (d,)
     return ()
 
@@ -423,10 +458,10 @@ def used(s: Stmt) -> tuple[Reg, ...]:
         return tuple(c.loaded for c in coords if c.loaded)
     match s:
         case LoadGlobal(_, a) | Copy(_, a): return loaded(a.coords)
-        case IndexTile(_, _, coords): return loaded(coords)
+        case IndexTile(_, _, coords) | Predicate(_, _, coords): return loaded(coords)
         case Map(_, _, srcs) | Assign(_, _, srcs): return regs(srcs)
         case Mask(_, x, _, _, coords): return regs((x,)) + loaded(coords)
-        case Slice(_, x) | Convert(_, x) | Check(x) | StoreShared(_, x): return (x,)
+        case Slice(_, x) | Convert(_, x) | Exchange(_, x) | Check(x) | StoreShared(_, x): return (x,)
         case Mma(c, a, b): return regs((c, a, b))
         case MmaFence(accs) | MmaWait(_, accs): return accs
         case Reduce(d, _, x): return d + x
@@ -452,14 +487,16 @@ class _Show:
 
     def kernel(self, k: Kernel) -> str:
         self.out.append(f"kernel {k.name}({', '.join(map(self.param, k.params))})")
-        grid = ", ".join(f"{g.axis.name}: {g.blocks} x {g.tile}" + (" reversed" if g.reverse else "") for g in k.grid)
         extras = [f"{k.warps} warps" + (" consume, 1 produces" if k.roles else "")]
         extras += [f"persistent {k.persistent}"] if k.persistent else []
         extras += [f"groups of {k.group[1]} {k.group[0]}"] if k.group else []
         extras += [f"{k.min_blocks} blocks an SM"] if k.min_blocks > 1 else []
-        self.out.append(f"  grid {grid or '1'}; {', '.join(extras)}")
-        self.out += [f"  once {self.copy(c)}" for c in k.copies]
-        self.block(k.body, "  ")
+        self.out.append(f"  {', '.join(extras)}")
+        for p in k.parts:
+            grid = ", ".join(f"{g.axis.name}: {g.blocks} x {g.tile}" + (" reversed" if g.reverse else "") for g in p.grid)
+            self.out.append(f"  grid {grid or '1'}")
+            self.out += [f"  once {self.copy(c)}" for c in p.copies]
+            self.block(p.body, "  ")
         self.out.append("  layouts")
         self.out += [f"    {', '.join(dict.fromkeys(names))}: {layout}" for layout, names in self.layouts.items()]
         return "\n".join(self.out)
@@ -531,6 +568,7 @@ class _Show:
             case Copy(): return self.copy(s)
             case IndexTile(d, i, coords):
                 return f"{self.new(d)} = index {self.index(i)} at {', '.join(f'{c.axis.name} {self.coord(c)}' for c in coords)}"
+            case Predicate(d, where): return f"{self.new(d)} = {' and '.join(map(self.compare, where))}"
             case Map(d, op, srcs, to): return f"{self.new(d)} = {op}{f'.{to}' if to else ''} {', '.join(map(v, srcs))}"
             case Assign(d, op, srcs): return f"{d.name} = {op} {', '.join(map(v, srcs))}"
             case Mask(d, x, where, other, _, whole):
@@ -538,6 +576,7 @@ class _Show:
                 return f"{self.new(d)} = mask {v(x)} where {' and '.join(map(self.compare, where))} else {v(other)}{unless}"
             case Slice(d, x, off): return f"{self.new(d)} = slice {x.name}{self.off(off)}"
             case Convert(d, x): return f"{self.new(d)} = convert {x.name}"
+            case Exchange(d, x, p): return f"{self.new(d)} = exchange {x.name} over {p}"
             case Check(x, n): return f"check 0 <= {x.name} < {n}"
             case Mma(c, a, b, atom, _, fresh): return f"{c.name} {'=' if fresh else '+='} {atom} {v(a)}, {v(b)}"
             case MmaFence(): return "mma.fence"
@@ -546,9 +585,9 @@ class _Show:
             case Reduce(d, m, x, turn):
                 on = "".join(f" on warps with bit {b} = {t}" for b, t in turn)
                 return f"{names(d)} = reduce.thread {m} {names(x)}{on}"
-            case Combine(d, m, axes, lanes, warps):
+            case Combine(d, m, axis, lanes, warps):
                 over = (f" lanes {','.join(map(str, lanes))}" if lanes else "") + (f" warps {','.join(map(str, warps))}" if warps else "")
-                return f"{names(d)} = reduce.{'block' if warps else 'warp'} {m} over {','.join(axes)}{over}"
+                return f"{names(d)} = reduce.{'block' if warps else 'warp'} {m} over {axis}{over}"
             case Promote(a, p, loop, _, every):
                 return f"promote {a.name} += {p.name}" + (f" each {every} of {loop.name}" if loop and every > 1 else "")
             case StoreShared(d, x): return f"{self.tile(d)} = store.shared {x.name}"
