@@ -25,6 +25,16 @@ class Dtype(StrEnum):
         return _BYTES[self]
 
     @property
+    def torch_name(self) -> str:
+        """The name of the same type in torch: getattr(torch, d.torch_name)."""
+        return _TORCH_NAMES[self]
+
+    @classmethod
+    def of_torch(cls, dtype) -> "Dtype | None":
+        """The type of a torch.dtype; None where there is none (complex, quantised, 8-bit floats ..)."""
+        return _OF_TORCH.get(str(dtype).removeprefix("torch."))
+
+    @property
     def is_float(self) -> bool:
         return self in (Dtype.f64, Dtype.f32, Dtype.f16, Dtype.bf16)
 
@@ -41,5 +51,9 @@ class Dtype(StrEnum):
 
 _BYTES = {Dtype.f64: 8, Dtype.f32: 4, Dtype.f16: 2, Dtype.bf16: 2, Dtype.i64: 8, Dtype.i32: 4, Dtype.i16: 2,
           Dtype.i8: 1, Dtype.u8: 1, Dtype.b8: 1}
+_TORCH_NAMES = {Dtype.f64: "float64", Dtype.f32: "float32", Dtype.f16: "float16", Dtype.bf16: "bfloat16",
+                Dtype.i64: "int64", Dtype.i32: "int32", Dtype.i16: "int16", Dtype.i8: "int8", Dtype.u8: "uint8",
+                Dtype.b8: "bool"}
+_OF_TORCH = {name: d for d, name in _TORCH_NAMES.items()}
 
 f64, f32, f16, bf16, i64, i32, i16, i8, u8, b8 = Dtype

@@ -1,0 +1,111 @@
+"""The adapter to torch.export: what torch may move between versions is called here only. Written for torch 2.11 to 2.13."""
+from __future__ import annotations
+
+import linecache
+import operator
+import os
+import re
+import sysconfig
+import warnings
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from deplodock.errors import DataDependentShape, DeplodockError, ProgramFailed
+from deplodock.ir.torch import Source
+
+_NOT_THE_USERS = tuple(str(Path(p)) + os.sep for p in (Path(torch.__file__).parent, Path(__file__).parents[1],
+                                                       sysconfig.get_paths()["stdlib"])) + ("<eval_with_key>", "<string>", "<frozen")
+_FRAME = re.compile(r'File "(.*?)", line (\d+)')
+
+
+def export(module: nn.Module, args: tuple, kwargs: dict | None = None) -> ExportedProgram:
+    """The module's forward as a functional graph of ATen operators, high-level ones whole.
+
+    Not strict: strict takes the fast path of nn.TransformerEncoderLayer, and needs importable code.
+    Raises DataDependentShape where control flow or a shape depends on tensor values, ProgramFailed where tracing fails.
+    """
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exported = torch.export.export(module, args, kwargs, strict=False)
+            return exported.run_decompositions({})
+    except DeplodockError:
+        raise
+    except Exception as error:
+        raise _explained(error) from error
+
+
+def decompose(exported: ExportedProgram, known: set[str]) -> ExportedProgram:
+    """The program with operators that are not in `known` replaced by PyTorch's own decompositions, where there are some.
+
+    `known` are overload names such as "softmax.int".
+    """
+    table = torch.export.default_decompositions()
+    unknown = {n.target for n in exported.graph.nodes if is_operator(n) and n.target.__name__ not in known}
+    chosen = {target: table[target] for target in unknown if target in table}
+    if not chosen:
+        return exported
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return exported.run_decompositions(chosen)
+
+
+def is_operator(node: torch.fx.Node) -> bool:
+    return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+
+
+def is_item(node: torch.fx.Node) -> bool:
+    """Whether a node takes one result of an operator that has several."""
+    return node.op == "call_function" and node.target is operator.getitem
+
+
+def arguments(node: torch.fx.Node) -> dict[str, object]:
+    """All arguments of a node by their name in the operator's schema, defaults filled in."""
+    bound, args = {}, list(node.args)
+    for i, parameter in enumerate(node.target._schema.arguments):
+        if i < len(args) and not parameter.kwarg_only:
+            bound[parameter.name] = args[i]
+        else:
+            bound[parameter.name] = node.kwargs.get(parameter.name, parameter.default_value)
+    return bound
+
+
+def source_of(node: torch.fx.Node) -> Source | None:
+    """The user's line that made a node: the innermost frame outside of PyTorch, the standard library and this package."""
+    return _source(_FRAME.findall(node.meta.get("stack_trace") or ""))
+
+
+def source_of_error(error: BaseException) -> Source | None:
+    """The user's line that an exception came through."""
+    frames, trace = [], error.__traceback__
+    while trace:
+        frames.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return _source(frames)
+
+
+def _source(frames: list[tuple[str, str | int]]) -> Source | None:
+    for file, line in reversed(frames):
+        if "site-packages" not in file and not file.startswith(_NOT_THE_USERS):
+            return Source(file, int(line), linecache.getline(file, int(line)).strip())
+    return None
+
+
+def _explained(error: Exception) -> DeplodockError:
+    """An exception of torch.export as one of ours. Torch wraps the first cause in others: all are looked at."""
+    chain, e = [], error
+    while e is not None and e not in chain:
+        chain.append(e)
+        e = e.__cause__ or e.__context__
+    where = next((s for e in chain if (s := source_of_error(e))), None)
+    for e in chain:
+        if "DataDependent" in type(e).__name__ or "data-dependent" in str(e):
+            return DataDependentShape(where, found="a branch, a size or a Python number that depends on a tensor's values")
+    return ProgramFailed(where, error=f"torch.export: {type(error).__name__}: {first_line(error)}")
+
+
+def first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")

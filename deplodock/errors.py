@@ -1,0 +1,199 @@
+"""One class per kind of mistake. Each says what was expected, what was found, where in the user's program, what to do.
+
+A class is its message: `title`, `expected`, `found` and `advice` are format strings over the facts that the exception is
+raised with. `exit_code` is what the command line returns: 1 the user's program or its compilation failed, 2 usage,
+3 wrong numbers, 4 no GPU or it failed.
+
+    raise UnsupportedOperator(source, op="aten.sort.default")
+"""
+from __future__ import annotations
+
+
+class DeplodockError(Exception):
+    """Base of all errors that a user is meant to read. `where` is anything that prints as a place in a program."""
+
+    exit_code = 1
+    title = "error"
+    expected = ""
+    found = ""
+    advice = ""
+
+    def __init__(self, where=None, **facts):
+        self.where = where
+        self.facts = facts
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        lines = [self._text("title")]
+        for label, text in (("expected", self._text("expected")), ("found", self._text("found")),
+                            ("where", str(self.where) if self.where else ""), ("to do", self._text("advice"))):
+            if text:
+                lines.append(f"  {label + ':':10}{text}")
+        return "\n".join(lines)
+
+    def _text(self, part: str) -> str:
+        """A part of the message. A fact of the same name takes the place of the class's own text."""
+        return self.facts[part] if part in self.facts else getattr(self, part).format(**self.facts)
+
+
+# ---- usage -----------------------------------------------------------------------------------------------------------
+
+class UsageError(DeplodockError):
+    """The command line or the call itself makes no sense. Facts: title, and any other part."""
+    exit_code = 2
+
+
+class UnknownTarget(UsageError):
+    """Facts: target, known (the names that exist)."""
+    title = "unknown target {target!r}"
+    expected = "an architecture or a GPU: {known}"
+    found = "{target}"
+    advice = "pass one of these as --target, or leave --target out to compile for the GPU of this machine"
+
+
+class UnknownName(UsageError):
+    """A file has no such object, or it cannot be called without arguments. Facts: name, file, found, advice."""
+    title = "{file} has no program called {name!r}"
+    expected = "a function, or an nn.Module, at the top level of the file"
+
+
+# ---- the user's program ----------------------------------------------------------------------------------------------
+
+class ProgramSyntaxError(DeplodockError):
+    """Facts: reason."""
+    title = "syntax error: {reason}"
+    expected = "Python statements, the last of them an expression whose value is the result"
+    advice = "correct the program; statements may be separated by newlines or semicolons"
+
+
+class ProgramFailed(DeplodockError):
+    """The program raises when PyTorch runs it. Facts: error (type and message)."""
+    title = "the program does not run in PyTorch"
+    expected = "a program that runs in eager mode"
+    found = "{error}"
+    advice = "make it run in PyTorch first"
+
+
+class TorchIRSyntaxError(DeplodockError):
+    """A saved Torch IR is not what str(program) prints. Facts: reason."""
+    title = "not a Torch IR: {reason}"
+    expected = "one statement a line, such as `softmax: f32[8,8] = softmax x dim=1`"
+    advice = "write the file with `deplodock compile --ir torch -o FILE`"
+
+
+class UnsupportedOperator(DeplodockError):
+    """Facts: op (its ATen name, and which argument if it is only that)."""
+    title = "unsupported operator {op}"
+    expected = "operators that deplodock has a definition of (deplodock/capture/operators.py lists them)"
+    found = "{op}"
+    advice = "write it with supported operators, or keep this part of the program in PyTorch"
+
+
+class UnsupportedOutput(DeplodockError):
+    """Facts: found."""
+    title = "the program returns something that is not a tensor"
+    expected = "a tensor, or tuples, lists and dicts of tensors"
+    advice = "return tensors only"
+
+
+class DataDependentShape(DeplodockError):
+    """A shape, a number or a branch depends on the values of tensors. Facts: found."""
+    title = "data-dependent shape"
+    expected = "shapes and control flow that are known before the program runs"
+    advice = "use torch.where in place of a branch or a boolean index, or keep this part of the program in PyTorch"
+
+
+class WrongDtype(DeplodockError):
+    """Facts: name (of the value), dtype."""
+    title = "wrong dtype: {name} is {dtype}"
+    expected = "float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 or bool, dense and strided"
+    found = "{dtype}"
+    advice = "convert {name} to one of these dtypes, complex numbers to pairs of reals"
+
+
+class MismatchedDevices(DeplodockError):
+    """Facts: found (which tensor is where)."""
+    title = "tensors on different devices"
+    expected = "all inputs and parameters of a program on one device"
+    advice = "move them to one device before the program, with .to(device)"
+
+
+class RandomNumbers(DeplodockError):
+    """Facts: op."""
+    title = "random numbers in the program"
+    expected = "a program that computes the same result from the same inputs"
+    found = "{op}"
+    advice = "draw the numbers outside and pass them as an input"
+
+
+class TrainingMode(DeplodockError):
+    """Facts: found (the operator and the option that asks for training)."""
+    title = "training mode"
+    expected = "inference: no active dropout, no batch statistics"
+    advice = "call .eval() on the module, or pass training=False (dropout_p=0.0 for attention)"
+
+
+class MutatedInput(DeplodockError):
+    """The program writes to a tensor that the caller keeps. Facts: name."""
+    title = "the program writes to {name} in place"
+    expected = "inputs, parameters and buffers that stay as they are"
+    found = "an in-place operator on {name}"
+    advice = "use the out-of-place form of the operator and return the new tensor"
+
+
+# ---- the machine -----------------------------------------------------------------------------------------------------
+
+class NoGpu(DeplodockError):
+    """Facts: reason."""
+    exit_code = 4
+    title = "no usable GPU"
+    expected = "an NVIDIA GPU of compute capability 8.0 or newer, and its driver"
+    found = "{reason}"
+    advice = "run with --device cpu (the emulation), or see `deplodock doctor`"
+
+
+class CorruptCache(DeplodockError):
+    """A cache entry does not match its checksum and could not be made again. Facts: path, reason."""
+    title = "corrupt cache entry"
+    expected = "an entry whose checksum matches its content"
+    found = "{path}: {reason}"
+    advice = "delete the file, or the whole folder: everything in it can be made again"
+
+
+class ToolMissing(DeplodockError):
+    """A program that a stage needs is not installed. Facts: tool, purpose, advice."""
+    title = "{tool} is not installed"
+    expected = "{tool} on PATH or in an installed package: with it {purpose}"
+
+
+class KernelRejected(DeplodockError):
+    """The CUDA compiler refuses what was emitted. Facts: name, arch, found (its first errors)."""
+    title = "kernel {name} does not compile for {arch}"
+    expected = "CUDA text that the compiler accepts"
+    advice = "this is a bug of deplodock: please report it with the folder that --dump writes"
+
+
+class LaunchFailed(DeplodockError):
+    """A kernel cannot be loaded or run. Facts: name, reason."""
+    exit_code = 4
+    title = "kernel {name} failed on the GPU"
+    expected = "a kernel that runs to its end"
+    found = "{reason}"
+    advice = "the GPU's context may be lost: start a new process; please report it with the folder that --dump writes"
+
+
+class BrokenFact(DeplodockError):
+    """A compiled program is called with a tensor that it was not compiled for. Facts: name, fact, wanted, given."""
+    title = "input {name} has another {fact} than the program was compiled for"
+    expected = "{wanted}"
+    found = "{given}"
+    advice = "pass such a tensor, or compile the program for this one"
+
+
+class WrongNumbers(DeplodockError):
+    """A result breaks the promise of its numerics mode. Facts: output, error, bound."""
+    exit_code = 3
+    title = "wrong numbers in {output}"
+    expected = "{bound}"
+    found = "{error}"
+    advice = "this is a bug of deplodock: please report it with the folder that --dump writes"
