@@ -1,0 +1,174 @@
+"""Side conditions of laws: facts over analyses of the e-graph, each defined once.
+
+A fact has a name, its meaning, how a rule asks for it (`query`), and, where a ground term can answer, a decision in
+Python (`holds`). ANALYSES are the rules that derive facts; what Python knows of axes, indices and predicates it states as
+terms are entered (deplodock/predicates.py).
+
+Facts only ever become true: the set of axes that a class depends on shrinks, a relation grows.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable
+
+from deplodock.ir.dtype import Dtype
+from deplodock.ir.loop import Const, dtype
+from deplodock.ir.ops import OPS
+from deplodock.law import Condition
+
+
+@dataclass(frozen=True)
+class Fact:
+    """`template` is the egglog query, with {0}, {1} .. for the arguments."""
+    name: str
+    meaning: str
+    template: str
+    decide: Callable[..., bool] | None = None
+
+    def __call__(self, *args) -> Condition:
+        return Condition(self, args)
+
+    def query(self, *args: str) -> str:
+        return self.template.format(*args)
+
+    def holds(self, *args) -> bool:
+        """Whether it holds of ground terms. TypeError for a fact that only an e-graph can decide."""
+        if self.decide is None:
+            raise TypeError(f"{self.name} is decided by analyses of an e-graph, not on a ground term")
+        return self.decide(*args)
+
+
+lacks = Fact("lacks", "the body does not depend on the axes", "(= (bigint 0) (& (free {1}) (bound {0})))",
+             lambda k, b: b.free.isdisjoint(k))
+of_dtype = Fact("of_dtype", "the body has the dtype", "(= {1} (dtype {0}))", lambda b, d: dtype(b) == d)
+sixteen_bit = Fact("sixteen_bit", "bf16 or f16", "(sixteen_bit {0})", lambda d: d.is_16bit)
+parameter = Fact("parameter", "the body depends on parameters only", "(parameter {0})")
+finite = Fact("finite", "proved finite, from literals, ranges and integers", "(finite {0})")
+assumed_finite = Fact("assumed_finite", "finite if inputs are and nothing overflows; under strict: proved finite", "(assumed {0})")
+live = Fact("live", "on every row some value is above −∞, or NaN", "(live {0} {1})")
+some_key = Fact("some_key", "the predicate is true for some value of the axes, whatever the others are", "(some_key {0} {1})")
+in_order = Fact("in_order", "the indices are the axes, in order", "(in_order {0} {1})")
+selects = Fact("selects", "the indices {3} are {1} where the axis {0} of extent 2 is 0, and {2} where it is 1",
+               "(selects {0} {1} {2} {3})")
+proved = Fact("proved", "the ranges of its sides decide the predicate", "(proved {0} {1})")
+equivalent = Fact("equivalent", "the same predicate in normal form", "(equivalent {0} {1})")
+extent = Fact("extent", "the number of points of the axes", "(= {1} (extent {0}))")
+cut = Fact("cut", "worth a launch over these axes: folded once from parameters", "(cut {0} {1})")
+very_low = Fact("very_low", "at most −1e30: any score of usual size, added to it, rounds to it", "(<= {0} -1e30)",
+                lambda c: c <= -1e30)
+positive = Fact("positive", "a literal above 0", "(> {0} 0.0)", lambda c: c > 0)
+
+
+def _names(kind: Callable[[str], bool]) -> list[str]:
+    return [n for n in OPS if kind(n)]
+
+
+_BOUNDED = "sin cos tanh sigmoid erf".split()
+_KEEPS = "neg abs sign floor ceil round trunc".split()
+
+RELATIONS = """
+(function free (Body) BigInt :merge (& old new)) (function bound (i64) BigInt :no-merge) (function extent (i64) i64 :no-merge)
+(function reads (Indices) BigInt :no-merge) (function stored (Tensor) String :no-merge) (function dtype (Body) String :no-merge)
+(relation known (Tensor)) (relation parameter (Body)) (relation in_order (i64 Indices)) (relation finite (Body))
+(relation assumed (Body)) (relation low (Body)) (relation above (Body)) (relation live (i64 Body)) (relation some_key (i64 Body))
+(relation selects (Indices Indices Indices Indices)) (relation proved (Body i64)) (relation equivalent (Body Body))
+(relation cut (Body i64)) (relation max_shifted (Body i64 Body)) (relation sixteen_bit (String)) (relation gives_b8 (String))
+(relation gives_same (String)) (relation integer (String)) (relation bounded (String)) (relation keeps (String))
+(ruleset analysis)"""
+
+TABLES = [f'({relation} "{n}")' for relation, names in {
+    "sixteen_bit": [d for d in Dtype if d.is_16bit], "integer": [d for d in Dtype if not d.is_float],
+    "gives_b8": _names(lambda n: OPS[n].result == "b8"), "gives_same": _names(lambda n: OPS[n].result == "same"),
+    "bounded": _BOUNDED, "keeps": _KEEPS}.items() for n in names]
+
+FREE = """
+(= e (Load t i)) (= f (reads i)) => (set (free e) f)
+(= e (Iota i)) (= f (reads i)) => (set (free e) f)
+(= e (Float d v)) => (set (free e) (bigint 0))
+(= e (Int d v)) => (set (free e) (bigint 0))
+(= e (Op1 o a)) (= f (free a)) => (set (free e) f)
+(= e (Op2 o a b)) (= f (free a)) (= g (free b)) => (set (free e) (| f g))
+(= e (Op3 o a b c)) (= f (free a)) (= g (free b)) (= h (free c)) => (set (free e) (| f (| g h)))
+(= e (Cast d a)) (= f (free a)) => (set (free e) f)
+(= e (Round d a)) (= f (free a)) => (set (free e) f)
+(= e (Fold1 m k a)) (= f (free a)) (= x (bound k)) => (set (free e) (^ f (& f x)))
+(= e (Fold2 m k a b)) (= f (free a)) (= g (free b)) (= x (bound k)) => (set (free e) (^ (| f g) (& (| f g) x)))"""
+
+DTYPE = """
+(= e (Load t i)) (= d (stored t)) => (set (dtype e) d)
+(= t (Launch k b)) (= d (dtype b)) => (set (stored t) d)
+(= e (Iota i)) => (set (dtype e) "i64")
+(= e (Float d v)) => (set (dtype e) d)
+(= e (Int d v)) => (set (dtype e) d)
+(= e (Op1 o a)) (gives_same o) (= d (dtype a)) => (set (dtype e) d)
+(= e (Op1 o a)) (gives_b8 o) => (set (dtype e) "b8")
+(= e (Op2 o a b)) (gives_same o) (= d (dtype b)) => (set (dtype e) d)
+(= e (Op2 o a b)) (gives_b8 o) => (set (dtype e) "b8")
+(= e (Op3 o a b c)) (= d (dtype c)) => (set (dtype e) d)
+(= e (Cast d a)) => (set (dtype e) d)
+(= e (Round d a)) (= x (dtype a)) => (set (dtype e) x)
+(= e (Fold1 m k a)) (!= m "argmax.1") (!= m "argmin.1") (= d (dtype a)) => (set (dtype e) d)
+(= e (Fold1 "argmax.1" k a)) => (set (dtype e) "i64")
+(= e (Fold1 "argmin.1" k a)) => (set (dtype e) "i64")
+(= e (Fold2 m k a b)) (= d (dtype b)) => (set (dtype e) d)"""
+
+PARAMETER = """
+(= e (Load t (At i))) (known t) => (parameter e)
+(= t (Launch k b)) (parameter b) => (known t)
+(= e (Float d v)) => (parameter e)
+(= e (Int d v)) => (parameter e)
+(= e (Iota (At i))) => (parameter e)
+(= e (Op1 o a)) (parameter a) => (parameter e)
+(= e (Op2 o a b)) (parameter a) (parameter b) => (parameter e)
+(= e (Op3 o a b c)) (parameter a) (parameter b) (parameter c) => (parameter e)
+(= e (Cast d a)) (parameter a) => (parameter e)
+(= e (Round d a)) (parameter a) => (parameter e)
+(= e (Fold1 m k a)) (parameter a) => (parameter e)
+(= e (Fold2 m k a b)) (parameter a) (parameter b) => (parameter e)"""
+
+# `above`: NaN, or greater than −∞. Arithmetic is left out, as it may overflow.
+PROVED = """
+(= e (Float d v)) (< v inf) (> v -inf) => (finite e)
+(= e (Int d v)) => (finite e)
+(= e (Iota i)) => (finite e)
+(= e (Op1 o a)) (keeps o) (finite a) => (finite e)
+(= e (Op1 o a)) (bounded o) (finite a) => (finite e)
+(= e (Op3 "where" p a b)) (finite a) (finite b) => (finite e)
+(= e (Cast d a)) (!= d "f16") (= x (dtype a)) (integer x) => (finite e)
+(= e (Load (Launch k b) i)) (finite b) => (finite e)
+(finite e) => (above e)
+(= e (Op1 o a)) (bounded o) => (above e)
+(= e (Op1 "exp" a)) => (above e)
+(= e (Op1 "abs" a)) => (above e)
+(= e (Op3 "where" p a b)) (above a) (above b) => (above e)
+(= e (Load (Launch k b) i)) (above b) => (above e)
+(= e (Fold1 "max" k s)) (above s) => (live k s)
+(= e (Fold1 "max" k s)) (= s (Op3 "where" p a b)) (some_key k p) (above a) => (live k s)
+(= e (Op1 "exp" (Op2 "add" s (Op1 "neg" (Fold1 "max" k s))))) => (max_shifted e k s)
+(finite e) => (assumed e)"""
+
+# `low`: assumed finite, or −∞ where a mask says so.
+ASSUMED = """
+(= e (Load (Buffer n) i)) => (assumed e)
+(= e (Load (Launch k b) i)) (assumed b) => (assumed e)
+(= e (Op1 o a)) (assumed a) => (assumed e)
+(= e (Op1 "exp" a)) (low a) => (assumed e)
+(= e (Op2 o a b)) (assumed a) (assumed b) => (assumed e)
+(= e (Op3 "where" p a b)) (assumed a) (assumed b) => (assumed e)
+(= e (Cast d a)) (assumed a) => (assumed e)
+(= e (Round d a)) (assumed a) => (assumed e)
+(= e (Fold1 m k a)) (assumed a) => (assumed e)
+(= e (Fold1 "max" k s)) (= s (Op3 "where" p a b)) (some_key k p) (assumed a) (low b) => (assumed e)
+(assumed e) => (low e)
+(= e (Float d v)) (< v inf) => (low e)
+(= e (Load (Launch k b) i)) (low b) => (low e)
+(= e (Op2 "add" a b)) (low a) (low b) => (low e)
+(= e (Op3 "where" p a b)) (low a) (low b) => (low e)
+(= e (Cast d a)) (low a) => (low e)"""
+
+
+def analyses(numerics: str) -> list[str]:
+    """The rules that derive facts, in a numerics mode: strict assumes nothing."""
+    text = FREE + DTYPE + PARAMETER + PROVED + ("" if numerics == "strict" else ASSUMED)
+    rules = (line.split(" => ") for line in text.splitlines() if line)
+    return [f"(rule ({when}) ({then}) :ruleset analysis)" for when, then in rules]
