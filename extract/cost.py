@@ -1,0 +1,278 @@
+"""What a kernel costs on a target, and whether its loop structure is one that lowering takes.
+
+    time = launch + max over resources of (work / rate / share of the machine in use), ties broken by their sum
+
+A roofline: bytes to and from device memory, products on tensor cores or as multiply-adds, other pointwise operators,
+special functions. Work counts what the loops run: a fold that lacks some of its consumer's axes runs again for each tile
+of those, unless one block sweeps them and keeps it. It is a lower bound where it can be, so that measuring only ever
+raises it.
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Iterable
+
+from deplodock.ir.dtype import Dtype
+from deplodock.ir.loop import Axis, Buffer, Fold, Load, Term, dtype
+from deplodock.target import Target
+from extract.structure import (COLUMNS, Product, folds, inside, before, leaves, live, loops, nest, operands, orbit,
+                               points, product, reach, tops, volume)
+
+ROWS = 64
+"""Rows of a block's tile where it holds a product: what four warps of mma.sync, or one warpgroup of wgmma, take."""
+ACCUMULATORS = 3
+"""Products that one tile may hold at a time: three of 64 x 128 in f32 fill half of a block's registers."""
+FOLDS = 8
+"""Folds in one kernel. Larger bodies are never cheaper than two kernels, and the search is exponential in this."""
+NEST = 2
+"""Products inside each other: the inner one's result is the outer one's operand, in registers; a third has no room."""
+SLACK = 2.0
+"""A product may be recomputed if that takes at most this many times as long as storing and reading its result would."""
+WITH_PROLOGUE = 0.85
+"""Share of a product's rate that is left where an operand is computed on its way in (measured: norm folded in, 0.8)."""
+CHAINED = 0.65
+"""Share that is left to a product whose operand is another product's tile (measured: attention, 0.6 to 0.7)."""
+TIE = 0.01
+"""Weight of the sum of all resources: resources often tie at the maximum, and then less work is better."""
+STORING = 0.05
+"""Share of a store's time that nothing hides: the stores of the last tiles."""
+DRAW = 2.0
+"""How many times its share of the memory bandwidth one SM can draw alone."""
+POINTS = 1024
+"""Points of a pointwise kernel that one block computes."""
+TILES = tuple((m, n, min(1.0, m * n / (m + n) / 80) ** 0.5) for m in (16, 32, 64, 128) for n in (64, 128, 256))
+"""(rows, columns, share of the product rate) of a block's tile. The share is a fit: operand bytes for each product fall
+with the harmonic mean of the sides, and 128 x 256 reaches the rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """seconds, and the resource that bounds them. sweep: the axes of the grid where one block sweeps the others, else
+    None: all output axes are in the grid. spent: seconds of each resource."""
+    seconds: float
+    bound: str
+    sweep: frozenset[Axis] | None
+    spent: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a body is no kernel."""
+    reason: str
+
+
+Out = tuple[frozenset[Axis], Term]
+"""(axes, body) of one output."""
+
+
+def size(b: Buffer) -> int:
+    """Bytes of a tensor."""
+    return volume(b.axes) * b.dtype.bytes
+
+
+def read(reads: Iterable[Load]) -> int:
+    """Bytes that loads bring from memory: each tensor once, and no more of it than the loads' points."""
+    total, by = 0, {}
+    for l in reads:
+        by.setdefault(l.tensor, []).append(l)
+    for tensor, ls in by.items():
+        total += min(size(tensor), sum(tensor.dtype.bytes * volume(l.free) for l in ls))
+    return total
+
+
+def cost(outs: tuple[Out, ...], written: int, target: Target, late: frozenset[Axis] = frozenset()) -> Cost | Refused:
+    """The cost of computing bodies in one kernel, or why that is refused.
+
+    written: bytes of what it stores. late: axes of a partial body that a fold around it may yet bind, which are not in
+    the grid then.
+    """
+    bodies = [b for _, b in outs]
+    for b in bodies:
+        if len(folds(b)) > FOLDS:
+            return Refused("more folds than one kernel may have")
+        if nest(b) > NEST:
+            return Refused("products nested too deep")
+        if sum(product(f) is not None for f in {orbit(f) for f in tops(b)}) > ACCUMULATORS:
+            return Refused("more accumulators than a tile has room for")
+    reads = frozenset().union(*map(leaves, bodies))
+    moved = written + read(reads)
+    best: Cost | Refused = Refused("nothing to compute")
+    for sweeping in (False, True):
+        tally = _Tally([(axes - late, b) for axes, b in outs], target, sweeping)
+        refused = tally.run()
+        if refused:
+            best = best if isinstance(best, Cost) else Refused(refused)
+            continue
+        c = _price(tally, moved, written, target)
+        if isinstance(best, Refused) or c.seconds < best.seconds:
+            best = c
+    return best
+
+
+def _price(tally: "_Tally", moved: int, written: int, target: Target) -> Cost:
+    share = min(1.0, tally.blocks() / target.sms)
+    spent = {"memory": moved / target.bandwidth / min(1.0, DRAW * share)}
+    quantum = tally.quantum() if tally.products else 1.0
+    for resource, rate in (("tensor cores", target.mma), ("fma", target.fma32), ("fma64", target.fma64)):
+        spent[resource] = tally.work.get(resource, 0.0) / rate * quantum
+    spent["vector"] = tally.work.get("vector", 0.0) / target.vector / share
+    spent["special"] = tally.work.get("special", 0.0) / target.special / share
+    bound = max(spent, key=spent.get)
+    seconds = target.launch + spent[bound] + TIE * sum(spent.values()) + STORING * written / target.bandwidth
+    return Cost(seconds, bound if spent[bound] > target.launch else "launch",
+                tally.grid if tally.sweeping else None, tuple(sorted(spent.items())))
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A fold as the loops of a kernel run it: in which loops, how often for its consumers' tiles, the pointwise work of
+    one pass, the share of points that masks leave, its axes in the grid, and the axes that loops around it bind."""
+    at: set
+    times: int
+    work: dict[bool, float]
+    share: float
+    free: frozenset[Axis]
+    bound: frozenset[Axis]
+
+
+class _Tally:
+    """Counts the work of a kernel's loops.
+
+    Either all output axes are in the grid, and a fold that lacks some of them is computed again for each tile of those;
+    or (sweeping) the grid has only the axes that all kept folds have, one block sweeps the rest, and what it needs again
+    it keeps.
+    """
+
+    def __init__(self, outs: list[Out], target: Target, sweeping: bool):
+        self.outs, self.target, self.sweeping = outs, target, sweeping
+        self.every = frozenset().union(*(axes for axes, _ in outs))
+        self.roots = tuple(dict.fromkeys(f for _, b in outs for f in tops(b)))
+        self.kept: dict[Fold, tuple[frozenset[Axis], int]] = {}
+        self.seen: dict[Fold, _Seen] = {}
+        self.chained: set[Fold] = set()
+        self.nested: set[Fold] = set()
+        self.work: dict[str, float] = {}
+        self.products: list[tuple[Fold, Product]] = []
+        self.grid = self.every
+
+    def run(self) -> str | None:
+        """Fills `work`; the reason where the kernel is refused."""
+        self._level(self.roots, None, None, frozenset(), False, frozenset(), None, 1.0)
+        if self.sweeping:
+            if all(free == self.every for free, _ in self.kept.values()):
+                return "nothing to sweep"
+            self.grid = self.every.intersection(*(free for free, _ in self.kept.values()))
+            if any(product(f) for f in self.seen) and volume(self.grid) < ROWS * self.target.sms:
+                return "too few row tiles"
+        rows = min(ROWS, volume(self.grid)) if any(product(f) for f in self.seen) else 1
+        held = sum(self._bytes(f, *k, rows) for f, k in self.kept.items())
+        if held > self.target.shared:
+            return "the kept tile is too large"
+        for f, s in self.seen.items():
+            again = len(s.at)
+            if again > 1:  # needed in several sweeps: kept if there is room, else computed again
+                more = self._bytes(f, s.free, volume(f.free & s.bound), rows)
+                if held + more <= self.target.shared:
+                    held, again = held + more, 1
+            if refused := self._count(f, s, s.times * again):
+                return refused
+            for special, n in s.work.items():
+                self._add("special" if special else "vector", n * again * s.share)
+        for body in {b for _, b in self.outs}:
+            for (free, special), n in points(body).items():
+                self._add("special" if special else "vector", n * volume(free))
+        return None
+
+    def _level(self, roots, users, parents, bound, held, done, where, share) -> None:
+        """One level of loops. users: the axes of the outputs that need it; parents: the free axes of the folds around;
+        held: whether a fold around is kept; where: the loop that this level is in."""
+        for i, level in enumerate(loops(roots, done)):
+            for f, whole in level:
+                consumers = users or [axes for axes, b in self.outs if f in reach(b)]
+                around = bound | whole
+                free = f.free - around
+                lacks = not held and any(volume(c - free) > COLUMNS for c in parents or consumers)
+                if whole or self.sweeping and lacks:
+                    self.kept[f] = free, volume(f.free & around)
+                part = share * live(f)
+                times = 1 if self.sweeping else sum(_tiles(c - free) for c in consumers)
+                work: dict[bool, float] = {}
+                for (axes, special), n in operands(f).items():
+                    passes = 1 if self.sweeping else sum(_tiles(c - (axes - around - set(f.axes))) for c in consumers)
+                    work[special] = work.get(special, 0.0) + n * volume(axes) * passes
+                s = self.seen.setdefault(f, _Seen(set(), times, work, part, free, around))
+                s.at.add((where, i))
+                s.times = max(s.times, times)
+                if product(f):
+                    self.chained.update(map(orbit, inside(f)))
+                    if where is not None:
+                        self.nested.add(f)
+                self._level(inside(f), consumers, [free], around | set(f.axes), held or lacks,
+                            done.union(before(f)), (where or 0, i), part)
+
+    def _bytes(self, f: Fold, free: frozenset[Axis], columns: int, rows: int) -> int:
+        return dtype(f).bytes * rows * columns * volume(free - self.grid)
+
+    def _count(self, f: Fold, s: _Seen, times: int) -> str | None:
+        n = volume(f.free | set(f.axes)) * s.share
+        p = product(f)
+        if p is None:
+            self._add("vector", n * times)
+            return None
+        resource, rate = {(True, Dtype.f32): ("tensor cores", self.target.mma),
+                          (False, Dtype.f32): ("fma", self.target.fma32),
+                          (False, Dtype.f64): ("fma64", self.target.fma64)}.get((p.mma, dtype(f)), ("vector", self.target.vector))
+        chained = f in self.chained or any(product(g) for g in inside(f))
+        kept = CHAINED if chained else WITH_PROLOGUE if p.prologue else 1.0
+        if 2 * n * (times - 1) / kept / rate > SLACK * (self.target.launch + 4 * volume(f.free) / self.target.bandwidth):
+            return "recomputation costs more than storing"
+        self.products.append((f, p))
+        self._add(resource, 2 * n * times / kept)
+        return None
+
+    def _add(self, resource: str, n: float) -> None:
+        self.work[resource] = self.work.get(resource, 0.0) + n
+
+    def blocks(self) -> float:
+        """How many blocks can work at once."""
+        if self.sweeping:
+            return max(1.0, volume(self.grid) / (ROWS if self.products else 1))
+        if self.products:
+            return max(1.0, sum(b for b, _ in self._output_tiles(16, 64)))
+        if self.seen:
+            return max(1.0, min(volume(s.free & self.every) * s.times for s in self.seen.values()))
+        return max(1.0, volume(self.every) / POINTS)
+
+    def _output_tiles(self, rows: int, columns: int) -> list[tuple[float, float]]:
+        """(tiles, points that these compute for each point of the result) of each distinct product not inside another."""
+        out = {}
+        for f, p in self.products:
+            if f in self.nested:
+                continue
+            m, n, all_ = volume(p.rows), volume(p.columns), volume(f.free)
+            # a product inside this one's loop lacks these columns: a block must hold all of them, or compute it again
+            width = max(columns, min(n, COLUMNS)) if any(product(g) for g in inside(f)) else columns
+            tiles = all_ / (m * n) * math.ceil(m / rows) * math.ceil(n / width)
+            swapped = all_ / (m * n) * math.ceil(m / width) * math.ceil(n / rows)
+            out[f.free] = min((tiles, tiles * rows * width / all_), (swapped, swapped * rows * width / all_),
+                              key=lambda t: t[1])
+        return list(out.values())
+
+    def quantum(self) -> float:
+        """How many times as long as at the full rate the products take with the best tile: waves that are not full,
+        tiles that stick out, tiles too small to reach the rate."""
+        best = math.inf
+        for rows, columns, rate in TILES:
+            tiles = self._output_tiles(rows, columns)
+            count = sum(t for t, _ in tiles)
+            if not count:
+                continue
+            padded = sum(t * waste for t, waste in tiles) / count
+            waves = math.ceil(count / self.target.sms) * self.target.sms / count
+            best = min(best, waves * padded / rate)
+        return best if best < math.inf else 1.0
+
+
+def _tiles(axes: frozenset[Axis]) -> int:
+    return max(1, -(-volume(axes) // COLUMNS))

@@ -1,0 +1,328 @@
+"""Kernel candidates: all bodies of the tensors worth storing that one kernel can compute, the best of each kind.
+
+Bottom up over the e-graph's classes: a partial body is a ground term for a class, with some loads left in it. It is kept
+if its loop structure is feasible (extract/cost.py), among the best few of those whose folds come from the same classes,
+and if no other needs only tensors that it needs and takes no longer. One body uses one spelling of a class.
+"""
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Iterable
+
+from deplodock.ir.dtype import Dtype
+from deplodock.ir.loop import Buffer, Cast, Const, Fold, Iota, Load, Op, RoundTo, Term, children, dtype
+from deplodock.ir.plan import Output
+from deplodock.target import Target
+from extract.cost import Cost, Refused, cost, size
+from extract.program import Program
+from extract.structure import (assemble, folds, leaves, loops, narrow, orbit, product, product_of, streams, tops)
+
+BEST = 3
+"""Bodies kept of each class for each set of fold classes; more changed no plan of the suite (tests/extract)."""
+SIBLINGS = 4
+"""Products that may share a loop over one operand: query, key, value, and one more."""
+ROWS_TOGETHER = 2
+"""Kernels without products that may share their sweep."""
+
+
+class Candidate:
+    """A kernel that could be in a plan. `need`: stored tensors that it reads; `names`: the buffers that it writes."""
+    __slots__ = ("outs", "cost", "reads", "need", "names", "__dict__")
+
+    def __init__(self, outs: tuple[Output, ...], cost: Cost):
+        self.outs, self.cost = outs, cost
+        self.reads = frozenset(l.tensor for o in outs for l in leaves(o.body))
+        self.need = frozenset(b for b in self.reads if b.kind in ("stored", "output"))
+        self.names = frozenset(o.buffer for o in outs)
+
+    @property
+    def seconds(self) -> float:
+        return self.cost.seconds
+
+    @cached_property
+    def roots(self) -> tuple[Fold, ...]:
+        return tuple(dict.fromkeys(f for o in self.outs for f in tops(o.body)))
+
+    @cached_property
+    def key(self) -> tuple[str, ...]:
+        return tuple(x for o in self.outs for x in (o.buffer.name, o.body.key))
+
+
+@dataclass(slots=True)
+class Partial:
+    """A body of a class. picks: the bodies it uses of the classes in which a choice matters. kind: the classes of its
+    folds at the top, and below them."""
+    body: Term
+    need: frozenset[Buffer]
+    seconds: float
+    picks: dict[int, Term]
+    kind: tuple[frozenset[int], frozenset[int]]
+    leaf: bool
+    alive: bool = True
+
+
+@dataclass
+class Statistics:
+    """What the search did: combinations tried, bodies made, why bodies were dropped, candidates kept."""
+    counts: Counter = field(default_factory=Counter)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{n} {what}" for what, n in sorted(self.counts.items()))
+
+
+class Search:
+    """The partial bodies of every class of a program. `best` after `run`: class -> bodies."""
+
+    def __init__(self, program: Program, target: Target, best: int = BEST):
+        self.program, self.target, self.limit = program, target, best
+        self.partials: dict[int, list[Partial]] = {c: [] for c in program.order}
+        self.tried: set[tuple] = set()
+        self.fold_class: dict[Fold, int] = {}
+        self.narrow_as: dict[Term, Dtype] = {}
+        self.statistics = Statistics()
+        self.tracked = self._tracked()
+
+    def run(self) -> None:
+        p = self.program
+        for c in p.order:
+            for leaf in p.leaf[c]:
+                self._add(c, leaf, {}, leaf=True)
+        nodes = {c: p.nodes(c) for c in p.order}
+        age = {c: 1 for c in p.order}
+        seen: dict[tuple[int, int], tuple[int, ...]] = {}
+        moved = True
+        while moved:
+            moved = False
+            for c in p.order:
+                for j, node in enumerate(nodes[c]):
+                    below = [x.number for x in children(node)]
+                    now = tuple(age[x] for x in below)
+                    if seen.get((c, j)) == now:
+                        continue
+                    seen[c, j] = now
+                    for parts in itertools.product(*(list(self.partials[x]) for x in below)):
+                        if self._combine(c, j, node, below, parts):
+                            age[c] += 1
+                            moved = True
+
+    def bodies(self, c: int) -> list[Term]:
+        return [x.body for x in self.partials[c]]
+
+    def _tracked(self) -> set[int]:
+        """Classes of which one body may use one spelling only: those with a fold or a load, and those on a cycle."""
+        p = self.program
+        found = {c for c in p.order if c not in p.folded
+                 and any(isinstance(n, (Fold, Load)) for n in p.egraph.bodies[c])}
+        return found | _cyclic({c: {x.number for n in p.nodes(c) for x in children(n)} for c in p.order})
+
+    def _combine(self, c: int, j: int, node: Term, below: list[int], parts: tuple[Partial, ...]) -> bool:
+        key = (c, j, *map(id, parts))
+        if key in self.tried:
+            return False
+        self.tried.add(key)
+        self.statistics.counts["combinations"] += 1
+        picks: dict[int, Term] = {}
+        for part in parts:
+            for x, t in part.picks.items():
+                if picks.setdefault(x, t) is not t:
+                    self.statistics.counts["with two spellings"] += 1
+                    return False
+        if c in picks:
+            return False
+        body = assemble(node, tuple(x.body for x in parts)) if parts else node
+        if isinstance(body, Fold):
+            body = self._on_tensor_cores(body)
+            self.fold_class.setdefault(body, c)
+        return self._add(c, body, picks)
+
+    def _add(self, c: int, body: Term, picks: dict[int, Term], leaf: bool = False) -> bool:
+        if (c, body) in self.tried:
+            return False
+        self.tried.add((c, body))
+        p, counts = self.program, self.statistics.counts
+        counts["bodies"] += 1
+        priced = cost(((p.egraph.free[c], body),), 0, self.target, p.late[c])
+        if isinstance(priced, Refused):
+            counts[priced.reason] += 1
+            return False
+        need = frozenset(l.tensor for l in leaves(body) if l.tensor in p.rank)
+        others = self.partials[c]
+        if not leaf:
+            if any(not o.leaf and o.need <= need and o.seconds <= priced.seconds * (1 + 1e-9) for o in others):
+                counts["dominated"] += 1
+                return False
+            others[:] = [o for o in others if o.leaf or not (need <= o.need and priced.seconds <= o.seconds)]
+        if c in p.narrow:
+            self.narrow_as.setdefault(body, p.narrow[c])
+        made = Partial(body, need, priced.seconds, {**picks, c: body} if c in self.tracked else picks,
+                       self._kind(body), leaf)
+        others.append(made)
+        alike = [o for o in others if o.kind == made.kind and not o.leaf]
+        if not leaf and len(alike) > self.limit:
+            worst = max(alike, key=lambda o: (o.seconds, o.body.key))
+            others.remove(worst)
+            return worst is not made
+        return True
+
+    def _kind(self, body: Term) -> tuple[frozenset[int], frozenset[int]]:
+        top = frozenset(self.fold_class.get(f, -1) for f in tops(body))
+        return top, frozenset(self.fold_class.get(g, -1) for f in tops(body) for b in f.bodies for g in folds(b))
+
+    def _on_tensor_cores(self, f: Fold) -> Fold:
+        """A product with its computed operand rounded to 16 bits, as rules/numerics.py's round_operand says: to the dtype
+        of the other operand, or to the one in which the program itself holds both."""
+        p = product(f)
+        if not self.program.rounds or p is None or p.mma or f.monoid != "sum" or dtype(f) != Dtype.f32:
+            return f
+        sides = p.left, p.right
+        exact = [narrow(s[0]) if len(s) == 1 else None for s in sides]
+        held = [e or self.narrow_as.get(product_of(s)) for e, s in zip(exact, sides)]
+        d = exact[0] or exact[1] or (held[0] if held[0] == held[1] else None)
+        if d is None or any(e not in (None, d) for e in exact):
+            return f
+        if any(e is None and h is None and isinstance(s[0], Load) and len(s) == 1 and s[0].tensor.kind != "constant"
+               for e, h, s in zip(exact, held, sides)):
+            return f  # an f32 tensor that the program never rounds
+        made = [s[0] if e else Cast(Dtype.f32, self._rounded(d, product_of(s))) for e, s in zip(exact, sides)]
+        return Fold(f.monoid, f.axes, (product_of(made),), f.part)
+
+    def _rounded(self, d: Dtype, t: Term) -> Term:
+        """t in a 16-bit dtype; a constant is stored in it."""
+        p = self.program
+        if isinstance(t, Load) and t.tensor in p.constants:
+            return p.narrowed(t, d)
+        return Cast(d, t)
+
+
+def candidates(program: Program, search: Search) -> list[Candidate]:
+    """Kernels of every tensor worth storing, and of several tensors where their loops agree; none that another beats."""
+    p, target, counts = program, search.target, search.statistics.counts
+    single: dict[Buffer, list[Candidate]] = defaultdict(list)
+    for b, (c, axes) in p.own.items():
+        if b not in p.wanted:
+            continue
+        for body in search.bodies(c):
+            if any(p.rank.get(l.tensor, -1) >= p.rank[b] for l in leaves(body)):
+                continue  # computed from what comes after it, or from itself
+            made = _candidate((Output(b, axes, body),), target)
+            if made is not None:
+                single[b].append(made)
+    several = _several(program, single, target)
+    counts["kernels of one tensor"] = sum(map(len, single.values()))
+    counts["kernels of several"] = len(several)
+    by: dict[frozenset[Buffer], list[Candidate]] = defaultdict(list)
+    for k in [k for ks in single.values() for k in ks] + several:
+        by[k.names].append(k)
+    kept: list[Candidate] = []
+    for ks in by.values():
+        chosen: list[Candidate] = []
+        for k in sorted(ks, key=lambda k: (k.seconds, k.key)):
+            if not any(o.need <= k.need for o in chosen):
+                chosen.append(k)
+        kept += chosen
+    counts["candidates"] = len(kept)
+    return kept
+
+
+def _candidate(outs: tuple[Output, ...], target: Target) -> Candidate | None:
+    priced = cost(tuple((frozenset(o.axes), o.body) for o in outs), sum(size(o.buffer) for o in outs), target)
+    return Candidate(outs, priced) if isinstance(priced, Cost) else None
+
+
+def _several(p: Program, single: dict[Buffer, list[Candidate]], target: Target) -> list[Candidate]:
+    """Kernels with several outputs: products in one loop over a common operand, or rows swept together."""
+    groups: dict[tuple, dict[Buffer, list[Candidate]]] = defaultdict(lambda: defaultdict(list))
+    for b, ks in single.items():
+        for k in ks:
+            for key in _shared_loops(k):
+                groups[key][b].append(k)
+    made: dict[tuple, Candidate | None] = {}
+    for (products, *_), by in groups.items():
+        needs = {k.need for ks in by.values() for k in ks if len(k.need) <= 2}
+        for need in sorted(needs, key=lambda n: sorted(b.name for b in n)):
+            cheapest = {b: min(usable, key=lambda k: (k.seconds, k.key)) for b, ks in by.items()
+                        if (usable := [k for k in ks if k.need <= need])}
+            families: dict[object, list[Buffer]] = defaultdict(list)  # q, q*cos and rope(q) are one product: one family
+            for b, k in cheapest.items():
+                families[frozenset(orbit(f) for f in k.roots if product(f)) or b].append(b)
+            for r in range(2, min(len(families), SIBLINGS if products else ROWS_TOGETHER) + 1):
+                for chosen in itertools.combinations(families.values(), r):
+                    for bs in itertools.product(*chosen):
+                        _merge(p, [cheapest[b] for b in sorted(bs, key=p.rank.get)], products, made, target)
+    return [k for k in made.values() if k is not None]
+
+
+def _shared_loops(k: Candidate) -> Iterable[tuple]:
+    """What kernels must have in common to run in one loop nest."""
+    products = [f for f in k.roots if product(f)]
+    if products:
+        return {(True, tuple(a.extent for a in f.axes), s) for f in products for s in streams(f)}
+    if any(product(f) for o in k.outs for f in folds(o.body)):
+        return ()
+    return {(False, k.cost.sweep, b) for b in k.reads}
+
+
+def _merge(p: Program, ks: list[Candidate], products: bool, made: dict, target: Target) -> None:
+    names = tuple(b for k in ks for b in k.names)
+    reads = frozenset().union(*(k.reads for k in ks))
+    if (names, reads) in made:
+        return
+    made[names, reads] = None
+    if reads & set(names):
+        return
+    if max((p.rank[b] for b in reads if b in p.rank), default=-1) >= min(p.rank[b] for b in names):
+        return
+    k = _candidate(tuple(o for k in ks for o in k.outs), target)
+    if k is None:
+        return
+    if products and len({i for i, level in enumerate(loops(k.roots)) for f, _ in level if product(f)}) > 1:
+        return
+    made[names, reads] = k
+
+
+def _cyclic(graph: dict[int, set[int]]) -> set[int]:
+    """The nodes of a graph that lie on a cycle (Tarjan's strongly connected components, without recursion)."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on: set[int] = set()
+    found: set[int] = set()
+    for start in graph:
+        if start in order:
+            continue
+        work = [(start, iter(sorted(graph[start])))]
+        order[start] = low[start] = len(order)
+        stack.append(start)
+        on.add(start)
+        while work:
+            v, targets = work[-1]
+            for w in targets:
+                if w not in graph:
+                    continue
+                if w not in order:
+                    order[w] = low[w] = len(order)
+                    stack.append(w)
+                    on.add(w)
+                    work.append((w, iter(sorted(graph[w]))))
+                    break
+                if w in on:
+                    low[v] = min(low[v], order[w])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[v])
+                if low[v] == order[v]:
+                    members = []
+                    while True:
+                        w = stack.pop()
+                        on.discard(w)
+                        members.append(w)
+                        if w == v:
+                            break
+                    if len(members) > 1 or v in graph[v]:
+                        found.update(members)
+    return found

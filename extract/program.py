@@ -1,0 +1,332 @@
+"""An e-graph prepared for the search: which tensors may be stored, what each class can be read from, in what order.
+
+The search works with ground terms over buffers: a tensor class becomes one Buffer, whatever it is called and however
+its axes are ordered in other spellings.
+"""
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from deplodock.ir.dtype import Dtype
+from deplodock.ir.egraph import EGraph
+from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Launch, Load, Mod,
+                               Op, Ref, RoundTo, Term, children, dtype, gathers, index, loads, rebuilt, subst)
+from deplodock.ir.plan import Output
+from extract.cost import size
+from extract.structure import SPECIAL, assemble, canonical, folds, leaves, mirror, mirrored, tops, volume
+
+LEAVES = 2
+"""Tensors that a class may be read from: of several that hold a value, the cheapest to read, and one more."""
+FAR = 1 << 20
+"""Size of a load of a stored tensor when the smallest term of a class is sought: only where there is no other."""
+
+
+def grounded(i: Index, body) -> Index:
+    """An index whose loaded integers are ground bodies: `body` gives that of a class."""
+    if not any(gathers((i,))):
+        return i
+    out = index(i.const)
+    for atom, c in i.terms:
+        match atom:
+            case Gathered(Ref(n, _), extent): out = out + index(Gathered(body(n), extent)) * c
+            case FloorDiv(x, n): out = out + (grounded(x, body) // n) * c
+            case Mod(x, n): out = out + (grounded(x, body) % n) * c
+            case _: out = out + index(atom) * c
+    return out
+
+
+def smallest(egraph: EGraph, buffers: dict[int, Buffer]) -> dict[int, Term]:
+    """The ground term of fewest nodes of each body class, among equals the one of least key.
+
+    Inputs and parameters are loaded, stored tensors only where a class has no other spelling.
+    """
+    found: dict[int, tuple[int, str, Term]] = {}
+    waiting: dict[int, list[tuple[int, Term]]] = defaultdict(list)
+    missing: dict[tuple[int, int], int] = {}
+    heap: list[tuple[int, str, int, Term]] = []
+    nodes = [(c, n) for c, ns in egraph.bodies.items() for n in ns]
+    done: set[int] = set()
+
+    def needs(n: Term) -> list[int]:
+        refs = [x.number for x in children(n)]
+        match n:
+            case Load(_, indices): refs += [x.number for x in gathers(indices)]
+            case Iota(i): refs += [x.number for x in gathers((i,))]
+        return refs
+
+    def offer(c: int, n: Term) -> None:
+        body = lambda k: found[k][2]
+        total = 1 + sum(found[k][0] for k in needs(n))
+        match n:
+            case Load(Ref(t, _), indices):
+                b = buffers[t]
+                total += FAR if b.kind in ("stored", "output") else 0
+                t_ = Load(b, tuple(grounded(i, body) for i in indices))
+            case Iota(i): t_ = Iota(grounded(i, body))
+            case _ if children(n): t_ = rebuilt(n, [body(x.number) for x in children(n)])
+            case _: t_ = n
+        heapq.heappush(heap, (total, t_.key, c, t_))
+    for j, (c, n) in enumerate(nodes):
+        refs = set(needs(n))
+        missing[j, 0] = len(refs)
+        for k in refs:
+            waiting[k].append((j, n))
+        if not refs:
+            offer(c, n)
+    while heap:
+        total, key, c, t = heapq.heappop(heap)
+        if c in done:
+            continue
+        done.add(c)
+        found[c] = total, key, t
+        for j, n in waiting[c]:
+            missing[j, 0] -= 1
+            if not missing[j, 0]:
+                offer(nodes[j][0], n)
+    return {c: t for c, (_, _, t) in found.items()}
+
+
+@dataclass
+class Program:
+    """The saturated e-graph of a program, indexed for the search.
+
+    buffers: the storage of each tensor class. own: the body class of each stored tensor, and its axes. rank: stored
+    buffers in an order in which each can be computed from those before it. targets: what the program returns, as
+    buffers. constants: definitions of parameter-only values, by buffer. leaf: what each body class can be read as.
+    """
+    egraph: EGraph
+    outputs: tuple[Term, ...]
+    rounds: bool = False
+    """Whether operands of products may be rounded to 16 bits (numerics default and fast)."""
+    buffers: dict[int, Buffer] = field(default_factory=dict)
+    own: dict[Buffer, tuple[int, tuple[Axis, ...]]] = field(default_factory=dict)
+    rank: dict[Buffer, int] = field(default_factory=dict)
+    targets: tuple[Buffer, ...] = ()
+    constants: dict[Buffer, Output] = field(default_factory=dict)
+    leaf: dict[int, list[Term]] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+    late: dict[int, frozenset[Axis]] = field(default_factory=dict)
+    wanted: set[Buffer] = field(default_factory=set)
+    folded: set[int] = field(default_factory=set)
+    """Classes that are read as constants."""
+    narrow: dict[int, Dtype] = field(default_factory=dict)
+    """Classes that the program itself holds in a 16-bit dtype."""
+
+    def __post_init__(self):
+        self._tensors()
+        self.small = smallest(self.egraph, self.buffers)
+        self.folded = {c for c in self.egraph.bodies if c in self.egraph.parameter and self._worth_folding(self.small[c])}
+        self._narrow()
+        self._order()
+        self._storable()
+        self._late()
+
+    # ---- tensors -----------------------------------------------------------------------------------------------------
+
+    def _tensors(self) -> None:
+        g = self.egraph
+        launch: dict[int, Launch] = {}
+        for t, nodes in g.tensors.items():
+            given = [n for n in nodes if isinstance(n, Buffer)]
+            if given:
+                self.buffers[t] = given[0]
+                continue
+            spelling = next((s for s in g.spellings.get(t, ()) if isinstance(s, Launch)), None)
+            ls = g.launches(t)
+            launch[t] = next((l for l in ls if spelling is not None and l.axes == spelling.axes), ls[0])
+        wanted = [g.number[t] for t in self.outputs]
+        for rank, t in enumerate(self._topological(launch, wanted)):
+            axes, body = launch[t].axes, launch[t].body.number
+            kind = "output" if t in wanted else "stored"
+            b = self.buffers[t] = Buffer(f"t{rank}", self._dtype(t), axes, kind)
+            self.own[b], self.rank[b] = (body, axes), rank
+        self.targets = tuple(self.buffers[t] for t in wanted)
+
+    def _dtype(self, t: int) -> Dtype:
+        return dtype(self.egraph.spellings[t][0])
+
+    def _topological(self, launch: dict[int, Launch], wanted: list[int]) -> list[int]:
+        """Launched tensor classes, each after those that its first spelling reads."""
+        out: list[int] = []
+        state: dict[int, int] = {}
+        for start in wanted + sorted(launch):
+            stack = [(start, False)]
+            while stack:
+                t, ready = stack.pop()
+                if ready:
+                    out.append(t)
+                    continue
+                if t in state or t not in launch:
+                    continue
+                state[t] = 1
+                stack.append((t, True))
+                stack.extend((r, False) for r in reversed(self._reads(t)))
+        return out
+
+    def _reads(self, t: int) -> list[int]:
+        g = self.egraph
+        for s in g.spellings.get(t, ()):
+            if isinstance(s, Launch):
+                return list(dict.fromkeys(g.number[l.tensor] for l in loads(s.body) if l.tensor in g.number))
+        return []
+
+    # ---- constants ---------------------------------------------------------------------------------------------------
+
+    def _worth_folding(self, t: Term) -> bool:
+        """Whether a parameter-only value is computed once: it reads parameters, or takes folds or special functions."""
+        if isinstance(t, Load):
+            return False
+        below = [t]
+        while below:
+            x = below.pop()
+            if isinstance(x, (Load, Fold)) or isinstance(x, Op) and x.name in SPECIAL:
+                return True
+            below.extend(children(x))
+        return False
+
+    def constant(self, t: Term) -> Term:
+        """A parameter-only body as the load of a constant: one buffer for a value, however its axes are called or
+        mirrored. Parameters themselves, widened or not, are read as they are."""
+        if isinstance(t, (Load, Const)) or isinstance(t, Cast) and isinstance(t.body, Load):
+            return t
+        if isinstance(t, Cast) and t.dtype == Dtype.f32 and dtype(t.body).is_16bit:
+            return Cast(t.dtype, self.constant(t.body))
+        t = canonical(t)
+        seen, flipped = _mirror(t)
+        axes: list[Axis] = []
+        for a in _in_order(seen):
+            if a in t.free and a not in axes:
+                axes.append(a)
+        slots = tuple(Axis(f"c{i}", a.extent) for i, a in enumerate(axes))
+        body = canonical(subst(seen, dict(zip(axes, map(index, slots)))))
+        buffer = next((b for b, o in self.constants.items() if o.body is body), None)
+        if buffer is None:
+            buffer = Buffer(f"c{len(self.constants)}", dtype(body), slots, "constant")
+            self.constants[buffer] = Output(buffer, slots, body)
+        return Load(buffer, tuple(a.extent - 1 - index(a) if a in flipped else index(a) for a in axes))
+
+    def narrowed(self, l: Load, d: Dtype) -> Term:
+        """The load of a constant, of the same constant stored in dtype d."""
+        made = self.constants[l.tensor]
+        return self.constant(Cast(d, canonical(subst(made.body, dict(zip(made.axes, l.indices))))))
+
+    # ---- classes -----------------------------------------------------------------------------------------------------
+
+    def _narrow(self) -> None:
+        """Classes with a member cast(f32, r), r a class of 16-bit values: rounding them changes no more than the program did."""
+        for c, nodes in self.egraph.bodies.items():
+            for n in nodes:
+                if isinstance(n, Cast) and n.dtype == Dtype.f32:
+                    d = dtype(self.small[n.body.number])
+                    if d.is_16bit:
+                        self.narrow[c] = d
+
+    def nodes(self, c: int) -> tuple[Term, ...]:
+        """What a class can be computed as: its nodes but loads; nothing where it is read as a constant."""
+        return () if c in self.folded else tuple(n for n in self.egraph.bodies[c] if not isinstance(n, Load))
+
+    def _order(self) -> None:
+        seen: set[int] = set()
+        for c, _ in self.own.values():
+            stack = [(c, False)]
+            while stack:
+                x, ready = stack.pop()
+                if ready:
+                    self.order.append(x)
+                elif x not in seen:
+                    seen.add(x)
+                    stack.append((x, True))
+                    stack.extend((r.number, False) for n in reversed(self.nodes(x)) for r in reversed(children(n)))
+
+    def _storable(self) -> None:
+        """What may be stored: results of folds, what folds read, values with two readers; and what each class is read from."""
+        g = self.egraph
+        at = {(n.tensor.number, n.indices): c for c, ns in g.bodies.items() for n in ns if isinstance(n, Load)}
+        reads = {c: [n for n in g.bodies[c] if isinstance(n, Load)] for c in self.order}
+
+        def cheapest(n: Load):
+            b = self.buffers[n.tensor.number]
+            return b in self.rank, size(b), b not in self.targets, self.rank.get(b, -1), b.name
+        best = {c: self.buffers[min(ls, key=cheapest).tensor.number] for c, ls in reads.items() if ls}
+        self.wanted = set(self.targets)
+        readers: dict[Buffer, set[int]] = defaultdict(set)
+        for t, b in self.buffers.items():
+            if b not in self.own:
+                continue
+            c = self.own[b][0]
+            spelling = next((s for s in g.spellings.get(t, ()) if isinstance(s, Launch)), None)
+            if spelling is None:
+                self.wanted.add(b)
+                continue
+            root = spelling.body.body if isinstance(spelling.body, Cast) else spelling.body
+            if isinstance(root, Fold) and c in best:
+                self.wanted.add(best[c])
+            for l in loads(spelling.body):
+                r = at.get((g.number.get(l.tensor), l.indices))
+                if r is None or r not in best or r in self.folded or r == c:
+                    continue
+                readers[best[r]].add(c)
+                if tops(spelling.body):
+                    self.wanted.add(best[r])
+        self.wanted |= {b for b, cs in readers.items() if len(cs) > 1}
+        for c in self.order:
+            if c in self.folded:
+                self.leaf[c] = [self.constant(self.small[c])]
+                continue
+            usable = [n for n in reads[c] if (b := self.buffers[n.tensor.number]) not in self.rank or b in self.wanted]
+            self.leaf[c] = [Load(self.buffers[n.tensor.number], tuple(grounded(i, self._loaded) for i in n.indices))
+                            for n in sorted(usable, key=cheapest)[:LEAVES]]
+
+    def _loaded(self, c: int) -> Term:
+        """The body of a loaded index: read from memory where it is stored, else computed from indices and inputs."""
+        ls = [n for n in self.egraph.bodies[c] if isinstance(n, Load)]
+        if ls:
+            n = min(ls, key=lambda n: (self.buffers[n.tensor.number] in self.rank, n.key))
+            b = self.buffers[n.tensor.number]
+            if b in self.rank:
+                self.wanted.add(b)
+            return Load(b, tuple(grounded(i, self._loaded) for i in n.indices))
+        return self.small[c]
+
+    def _late(self) -> None:
+        """The axes that folds above a class may bind."""
+        self.late = {c: frozenset() for c in self.order}
+        moved = True
+        while moved:
+            moved = False
+            for c in reversed(self.order):
+                for n in self.nodes(c):
+                    more = frozenset(n.axes) if isinstance(n, Fold) else self.late[c]
+                    for r in children(n):
+                        if not more <= self.late[r.number]:
+                            self.late[r.number] |= more
+                            moved = True
+
+
+def _mirror(t: Term) -> tuple[Term, frozenset[Axis]]:
+    """A body read the right way round along the axes that it reads backwards only, and these axes."""
+    backwards = {a for l in leaves(t) for i in l.indices if (a := mirrored(i)) is not None and a in t.free}
+    forwards = {a for l in leaves(t) for i in l.indices for a in i.free if mirrored(i) is not a}
+    turned = frozenset(backwards - forwards)
+    if not turned:
+        return t, turned
+    return canonical(subst(t, {a: a.extent - 1 - index(a) for a in turned})), turned
+
+
+def _in_order(t: Term) -> list[Axis]:
+    """The axes that a body's loads and indices name, those of the largest load first and in its order: a folded weight
+    lies in memory as the weight does."""
+    out: dict[Axis, None] = {}
+
+    def walk(i: Index) -> None:
+        for atom, _ in i.terms:
+            match atom:
+                case Axis(): out.setdefault(atom)
+                case FloorDiv(x, _) | Mod(x, _): walk(x)
+    for l in sorted(leaves(t), key=lambda l: (-volume(l.free), l.key)):
+        for i in l.indices:
+            walk(i)
+    out.update(dict.fromkeys(sorted(t.free)))
+    return list(out)
