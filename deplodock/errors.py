@@ -190,6 +190,14 @@ class BrokenFact(DeplodockError):
     advice = "pass such a tensor, or compile the program for this one"
 
 
+class GradientWanted(DeplodockError):
+    """A compiled program is asked for gradients. Facts: name (of the input)."""
+    title = "input {name} requires a gradient"
+    expected = "inference: a compiled program computes no gradients"
+    found = "requires_grad=True, outside torch.no_grad()"
+    advice = "call the program under torch.no_grad(), or pass {name}.detach()"
+
+
 class WrongNumbers(DeplodockError):
     """A result breaks the promise of its numerics mode. Facts: output, error, bound."""
     exit_code = 3

@@ -1,0 +1,4 @@
+"""python -m deplodock: the command line."""
+from deplodock.cli import main
+
+main()
