@@ -47,7 +47,7 @@ thread float dd_f16(u32 pair, int high)
 thread u32 dd_pack_bf16(float low, float high)
 thread u32 dd_pack_f16(float low, float high)
 thread u32 dd_pack_bits(u32 low, u32 high)
-thread i64 dd_checked(i64 i, i64 extent)
+thread void dd_check(i64 i, i64 extent)
 
 thread template <class T> void dd_ldg1(T* x, const void* from)
 thread template <class T> void dd_ldg2(T* x, const void* from)

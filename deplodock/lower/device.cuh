@@ -127,11 +127,7 @@ DD u32 dd_pack_f16(float low, float high) {
 
 DD u32 dd_pack_bits(u32 low, u32 high) { return low & 0xffffu | high << 16; }
 
-DD i64 dd_checked(i64 i, i64 extent) {  // a loaded index, wrapped once as Python does; outside its extent the program stops
-  if (i < 0) i += extent;
-  if ((u64)i >= (u64)extent) __trap();
-  return i;
-}
+DD void dd_check(i64 i, i64 extent) { if ((u64)i >= (u64)extent) __trap(); }  // a loaded index outside its extent stops the program
 
 // ---- global memory: 1 to 16 bytes, into or out of as many registers as they fill
 
