@@ -182,6 +182,21 @@ class LaunchFailed(DeplodockError):
     advice = "the GPU's context may be lost: start a new process; please report it with the folder that --dump writes"
 
 
+class EmulationFault(DeplodockError):
+    """A kernel does something wrong on the CPU emulation. Facts: kernel, kind, found, advice, others. `faults` has all."""
+    exit_code = 4
+    title = "kernel {kernel} is wrong: {kind}{others}"
+    expected = "a kernel without races, stray accesses, reads of what nobody wrote, or threads that wait forever"
+    faults: tuple = ()
+
+
+class IndexOutOfRange(DeplodockError):
+    """A loaded index selects nothing, which stops the program. Facts: found."""
+    title = "index out of range"
+    expected = "indices that are inside the dimension they select from; negative ones count from its end"
+    advice = "check the tensor of indices that the program was called with"
+
+
 class BrokenFact(DeplodockError):
     """A compiled program is called with a tensor that it was not compiled for. Facts: name, fact, wanted, given."""
     title = "input {name} has another {fact} than the program was compiled for"
