@@ -427,6 +427,9 @@ def dtype(t: Term) -> Dtype:
         case Op(name, args):
             kind = OPS[name].result
             return Dtype.b8 if kind == "b8" else dtype(args[-1])
+    own = getattr(t, "dtype", None)  # terms of Tensor IR, which loads may read while a program is entered
+    if isinstance(own, Dtype):
+        return own
     raise TypeError(f"{type(t).__name__} has no dtype of its own")
 
 

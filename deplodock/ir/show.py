@@ -55,6 +55,30 @@ class Text:
             case Ref(): return f"%{t.number}"
         raise TypeError(type(t).__name__)
 
+    def primitive(self, t: Launch) -> str:
+        """A launch as a primitive of Tensor IR: `elementwise mul a b`, `reduction sum[k] a[m,k] * b[k,n]`, `index_map a[n,m]`."""
+        root = t.body
+        while isinstance(root, Cast) and not isinstance(root.body, Load):
+            root = root.body
+        match root:
+            case Cast(d, _): return f"elementwise cast {self.operand(root)}"
+            case Load(): return f"index_map {self.term(root)}"
+            case Const(): return f"elementwise {self.term(root)}"
+            case Fold(monoid, axes, bodies, part):
+                suffix = f".{part}" if monoid in ("argmax", "argmin", "online") else ""
+                return f"reduction {monoid}{suffix}[{','.join(a.name for a in axes)}] {', '.join(map(self.term, bodies))}"
+            case Op(name, args): return " ".join(["elementwise", name, *(self.operand(a) for a in args)])
+        return f"elementwise {self.term(root)}"
+
+    def operand(self, b: Term) -> str:
+        """An operand by its name alone where it is read at its own axes; casts are implied."""
+        while isinstance(b, (Cast, RoundTo)):
+            b = b.body
+        if isinstance(b, Load) and b.tensor in self.names:
+            if tuple(i.axis for i in b.indices) == b.tensor.axes:
+                return self.names[b.tensor]
+        return self.term(b).replace(" ", "")
+
     def index(self, i: Index) -> str:
         if not isinstance(i, Index):
             return self.term(i)
