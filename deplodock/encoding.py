@@ -233,7 +233,9 @@ class _Query:
             case Launch(k, b): return f"(Launch {each((k, b))})"
             case Iota(i): return f"(Iota {self.pattern(i, build)})"
             case Const(d, Op() as v): return f"(Float {self.argument(d)} {self.value(v)})"
-            case Const(d, Var("v" | "c" | _, "Value") as v): return f"(Float {self.argument(d)} {v.name}_)"
+            case Const(Var() as d, Var(name, "Int")): return f"(Float {self.argument(d)} (to-f64 {name}_))"
+            case Const(d, Var(name, "Int")): return f"(Int {self.argument(d)} {name}_)"
+            case Const(d, Var(name)): return f"(Float {self.argument(d)} {name}_)"
             case Const(d, float() as v): return f"(Float {self.argument(d)} {number_text(v)})"
             case Const(d, v): return f"(Int {self.argument(d)} {int(v)})"
             case Op(f, args): return f"(Op{len(args)} {self.argument(f)} {each(args)})"
@@ -250,4 +252,5 @@ class _Query:
             case Op(name, (a, b)):
                 return f"({dict(mul='*', add='+', sub='-', div='/')[name]} {self.value(a)} {self.value(b)})"
             case Op("neg", (a,)): return f"(neg {self.value(a)})"
+            case Op("recip", (a,)): return f"(/ 1.0 {self.value(a)})"
         return self.argument(v)

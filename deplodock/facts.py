@@ -8,11 +8,15 @@ Facts only ever become true: the set of axes that a class depends on shrinks, a 
 """
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Callable
 
+import numpy as np
+
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Const, dtype
+from deplodock.ir.meaning import NUMPY
 from deplodock.ir.ops import OPS
 from deplodock.law import Condition
 
@@ -52,8 +56,13 @@ selects = Fact("selects", "the indices {3} are {1} where the axis {0} of extent 
                "(selects {0} {1} {2} {3})")
 proved = Fact("proved", "the ranges of its sides decide the predicate", "(proved {0} {1})")
 equivalent = Fact("equivalent", "the same predicate in normal form", "(equivalent {0} {1})")
-extent = Fact("extent", "the number of points of the axes", "(= {1} (extent {0}))")
+extent = Fact("extent", "the number of points of the axes", "(= {1} (extent {0}))",
+              lambda k, n: math.prod(a.extent for a in k) == n)
 cut = Fact("cut", "worth a launch over these axes: folded once from parameters", "(cut {0} {1})")
+nonempty = Fact("nonempty", "the axes have a point", "(< 0 (extent {0}))", lambda k: all(a.extent for a in k))
+nonzero = Fact("nonzero", "a literal other than 0", "(!= {0} 0.0)", lambda c: c != 0)
+representable = Fact("representable", "the dtype holds the literal exactly", "(representable {0} {1})",
+                     lambda d, c: float(np.array(c, NUMPY[d])) == c)
 very_low = Fact("very_low", "at most −1e30: any score of usual size, added to it, rounds to it", "(<= {0} -1e30)",
                 lambda c: c <= -1e30)
 positive = Fact("positive", "a literal above 0", "(> {0} 0.0)", lambda c: c > 0)
@@ -73,7 +82,7 @@ RELATIONS = """
 (relation assumed (Body)) (relation low (Body)) (relation above (Body)) (relation live (i64 Body)) (relation some_key (i64 Body))
 (relation selects (Indices Indices Indices Indices)) (relation proved (Body i64)) (relation equivalent (Body Body))
 (relation cut (Body i64)) (relation max_shifted (Body i64 Body)) (relation sixteen_bit (String)) (relation gives_b8 (String))
-(relation gives_same (String)) (relation integer (String)) (relation bounded (String)) (relation keeps (String))
+(relation gives_same (String)) (relation integer (String)) (relation bounded (String)) (relation keeps (String)) (relation representable (String f64))
 (ruleset analysis)"""
 
 TABLES = [f'({relation} "{n}")' for relation, names in {

@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import Any, Callable, Iterable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Body, Const, Fold, Index, Tensor, Term, Var, const, fold
+from deplodock.ir.loop import Axis, Body, Const, Fold, Index, Op, Tensor, Term, Var, const, exp, fold
 
 Axes = tuple[Axis, ...]
 """Sort: the axes of one fold or one launch."""
@@ -37,8 +37,8 @@ Value = float
 """Sort: the value of a literal."""
 Pred = Body
 """Sort: a body of dtype b8."""
-Unary = Binary = str
-"""Sorts: the name of a pointwise operator of one or two operands."""
+Int = int
+"""Sort: an integer: an extent, a truth value."""
 
 TAGS = ("exact", "reassociates", "contracts", "approximates")
 MODES = {"strict": TAGS[:2], "default": TAGS[:3], "fast": TAGS}
@@ -191,7 +191,8 @@ def _of_sort(sort: str, term) -> bool:
         case "Index": return isinstance(term, Index)
         case "Axes" | "Indices": return isinstance(term, tuple)
         case "Dtype": return isinstance(term, Dtype)
-        case "Value": return isinstance(term, (int, float))
+        case "Value": return isinstance(term, float)
+        case "Int": return isinstance(term, int)
         case "Tensor": return isinstance(term, Tensor)
     return True
 
@@ -220,3 +221,13 @@ def online_sum(k: Axes, s: Body, v: Body) -> Body:
 def literal(d: Dtype, value) -> Const:
     """A literal whose dtype or value may be a variable."""
     return Const(d, value) if isinstance(d, Var) or isinstance(value, Term) else const(d, value)
+
+
+def shifted(k: Axes, s: Body) -> Body:
+    """exp(s - maxₖ s): what a softmax sums."""
+    return exp(s + -reduce("max", k, s))
+
+
+def inverse(c: Value) -> Value:
+    """1/c of a literal's value, in float64."""
+    return Op("recip", (c,)) if isinstance(c, Term) else 1.0 / c

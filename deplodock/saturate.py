@@ -9,21 +9,23 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property
-from types import ModuleType
-from typing import Iterable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Iterable, Sequence
 
 from egglog.bindings import EGraph as Engine, EggSmolError
 
-from deplodock.encoding import BODIES, SORTS, TENSORS, Encoder, Rules, _Query
-from deplodock.facts import RELATIONS, TABLES, analyses
+from deplodock.encoding import BODIES, SORTS, TENSORS, Encoder, Rules, _Query, number_text
+from deplodock.facts import RELATIONS, TABLES, analyses, representable
 from deplodock.ir.egraph import EGraph
 from deplodock.ir.loop import Axis, Const, Fold, Index, Iota, Op, Term, dtype
 from deplodock.ir.dtype import Dtype
-from deplodock.law import Law, admitted
+from deplodock.law import Law, admitted, laws_of
 from deplodock.predicates import comparison, normal, proved, selection, some_key
 from deplodock.snapshot import Rows, freeze
 from deplodock.substitution import Worklist
+
+if TYPE_CHECKING:
+    from deplodock.enter import Entered
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ class _Stated:
                 case tuple() if t and isinstance(t[0], Index): self._index_list(t)
                 case tuple(): pass
                 case Fold(): self._binder(t.axes)
+                case Const(d, float() as v) if representable.holds(d, v):
+                    self._say(f'(representable "{d}" {number_text(v)})')
                 case Op("eq" | "ne" | "lt" | "le" | "and" | "not"): self._predicate(t)
 
     def _say(self, text: str) -> None:
@@ -218,21 +222,34 @@ def _is_tensor(t: Term) -> bool:
     return isinstance(t, (Buffer, Launch))
 
 
-def saturate(terms: Iterable[Term], laws: Sequence[Law], numerics: str = "default", limits: Limits = Limits()) -> Saturation:
-    session = Session(admitted(laws, numerics), numerics)
+GROUPS = ("fusion", "predicate", "algebra", "numerics", "reduction")
+"""The groups of laws that saturation runs, in the order of a round; each is a file of rules/."""
+
+
+def catalogue(groups: Sequence[str] = GROUPS) -> tuple[Law, ...]:
+    """The laws of groups, in the order in which a round runs them. ModuleNotFoundError if there is no such group."""
+    return laws_of(*(import_module(f"rules.{g}") for g in groups))
+
+
+def saturate(program: Entered | Iterable[Term], numerics: str = "default", laws: Sequence[Law] | None = None,
+             limits: Limits = Limits()) -> Saturation:
+    """Saturates a program, or ground tensors and bodies.
+
+    numerics: strict, default or fast; of the laws (all of `catalogue()` unless given) those that it admits take part.
+    """
+    terms = program.launches if hasattr(program, "launches") else tuple(program)
+    session = Session(admitted(catalogue() if laws is None else laws, numerics), numerics)
     with session.timed("enter"):
         session.work.enter(*terms)
         session.flush()
     start, sizes, stopped = time.perf_counter(), [], ""
     while not stopped:
         stopped = _to_fixpoint(session, limits, start, sizes)
-        if stopped:
-            break
-        with session.timed("close"):
-            rows = Rows(session.engine, session.encoder)
-            if not session.work.close(rows):
-                stopped = "fixpoint"
-            session.flush()
+        if not stopped:
+            with session.timed("close"):
+                if not session.work.close(Rows(session.engine, session.encoder)):
+                    stopped = "fixpoint"
+                session.flush()
     with session.timed("freeze"):
         egraph = freeze(Rows(session.engine, session.encoder))
     return Saturation(session, egraph, stopped, sizes, session.hits, session.seconds, len(session.work.pairs))

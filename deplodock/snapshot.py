@@ -59,6 +59,10 @@ class Rows:
         """The classes of a relation's first column."""
         return frozenset(self.number(r.inputs[0]) for r in self._rows(relation))
 
+    def dtypes(self) -> dict[int, Dtype]:
+        return {self.number(r.inputs[0]): Dtype(self.engine.value_to_string(r.output))
+                for name in ("dtype", "stored") for r in self._rows(name)}
+
     def _index_lists(self) -> dict:
         lists, e = {}, self.engine
         for r in self._rows("At"):
@@ -191,7 +195,8 @@ def freeze(rows: Rows) -> EGraph:
         spellings={refs[c].number: tuple(rows.entered[c]) for c in tensors},
         number=number,
         parameter=frozenset(refs[c].number for c in rows.having("parameter") | rows.having("known") if c in refs),
-        cut=frozenset(refs[c].number for c in rows.having("cut") if c in refs))
+        cut=frozenset(refs[c].number for c in rows.having("cut") if c in refs),
+        dtypes={refs[c].number: d for c, d in rows.dtypes().items() if c in refs})
 
 
 def _node_order(t: Term) -> tuple:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Axis, Launch, Term
 
 
@@ -18,7 +19,10 @@ class EGraph:
     spellings: for each tensor class, the ground Launch or Buffer terms that were entered as it, the program's own first.
     number: the class of each ground tensor and body that was entered.
     parameter, cut: facts of classes (laws.md, section 0): depends on parameters only; worth offering a launch.
-    brought: the law that made each node, where provenance was asked for.
+    dtypes: the dtype of each class.
+    groups: products that share an operand: (the fold's axes, that operand's class) and the classes of the other operands,
+    each depending on parameters only. What merging.py found: one wide product computes all of them.
+    brought: the law that made each node of each class, where provenance was asked for.
     """
     bodies: dict[int, tuple[Term, ...]]
     tensors: dict[int, tuple[Term, ...]]
@@ -27,7 +31,9 @@ class EGraph:
     number: dict[Term, int]
     parameter: frozenset[int] = frozenset()
     cut: frozenset[int] = frozenset()
-    brought: dict[Term, str] = field(default_factory=dict)
+    dtypes: dict[int, Dtype] = field(default_factory=dict)
+    groups: dict[tuple[tuple[Axis, ...], int], tuple[int, ...]] = field(default_factory=dict)
+    brought: dict[tuple[int, Term], str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
