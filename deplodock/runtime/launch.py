@@ -1,14 +1,16 @@
 """Kernels on a GPU, through cuda.core: loading, tensor maps, launches on torch's current stream, CUDA graphs.
 
-Addresses are integers: a program's buffers stand in one tuple of addresses, and a kernel knows the places of its own. A
-set of addresses that comes back is replayed as a CUDA graph; one that is new is launched kernel by kernel, which costs
-less than making a graph or updating one, and torch's allocator hands out the same few addresses again and again.
+A program's buffers stand in one tuple, and a kernel knows the places of its own. A set of addresses that comes back is
+replayed as a CUDA graph; one that is new is launched kernel by kernel, which costs less than making a graph or updating
+one, and torch's allocator hands out the same few addresses again and again.
 """
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+
+import torch
 
 from deplodock.errors import LaunchFailed, NoGpu
 from deplodock.ir.dtype import Dtype
@@ -25,7 +27,6 @@ GRAPH_FROM = 2
 def require_gpu(index: int = 0) -> tuple[int, int]:
     """The compute capability of a GPU. NoGpu if it cannot be used."""
     try:
-        import torch
         if not torch.cuda.is_available():
             reason = "this build of PyTorch has no CUDA" if torch.version.cuda is None else "no GPU, or no working driver"
             raise NoGpu(reason=f"torch.cuda.is_available() is False: {reason}")
@@ -49,7 +50,6 @@ class Gpu:
     """One GPU as cuda.core sees it; its context is torch's."""
 
     def __init__(self, index: int):
-        import torch
         from cuda.core import Device
         self.capability = require_gpu(index)
         torch.cuda.init()
@@ -59,7 +59,6 @@ class Gpu:
 
     def stream(self):
         """torch's current stream."""
-        import torch
         handle = torch.cuda.current_stream(self.index).cuda_stream
         if handle not in self._streams:
             from cuda.core import Stream
@@ -106,10 +105,9 @@ class Sequence:
         self._graphs: OrderedDict[tuple[int, ...], object] = OrderedDict()
         self._lock = threading.Lock()
 
-    def run(self, addresses: tuple[int, ...]) -> None:
+    def run(self, tensors: tuple[torch.Tensor, ...]) -> None:
         """Enqueues all kernels on torch's current stream. LaunchFailed with the kernel's name if one is refused."""
-        import torch
-        stream = self.gpu.stream()
+        stream, addresses = self.gpu.stream(), tuple(t.data_ptr() for t in tensors)
         with self._lock:
             if len(self.kernels) < GRAPH_FROM or torch.cuda.is_current_stream_capturing():
                 self._launch(stream, addresses)

@@ -13,8 +13,8 @@ ALIGNMENT = 256
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """offsets: buffer name -> byte offset. size: bytes of the whole."""
-    offsets: dict[str, int]
+    """places: buffer -> byte offset. size: bytes of the whole."""
+    places: dict[Buffer, int]
     size: int
 
 
@@ -30,28 +30,26 @@ def plan_slab(kernels: tuple[Kernel, ...], kept: frozenset[str]) -> Slab:
     in no known order, so its inputs and outputs never overlap. Largest first, each at the lowest free address (greedy
     by size, Pisarchyk and Lee 2020).
     """
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    sizes: dict[str, int] = {}
+    first: dict[Buffer, int] = {}
+    last: dict[Buffer, int] = {}
     for at, kernel in enumerate(kernels):
         for b in kernel.writes:
             if b.name not in kept:
-                first.setdefault(b.name, at)
-                last[b.name], sizes[b.name] = at, size_of(b)
+                first[b] = last[b] = at
         for b in kernel.reads:
-            if b.name in first:
-                last[b.name] = at
-    offsets: dict[str, int] = {}
-    for name in sorted(first, key=lambda n: (-sizes[n], first[n], n)):
+            if b in first:
+                last[b] = at
+    places: dict[Buffer, int] = {}
+    for b in sorted(first, key=lambda b: (-size_of(b), first[b], b.name)):
         place = 0
-        for other in sorted(offsets, key=offsets.get):
-            if last[other] < first[name] or last[name] < first[other]:
+        for other in sorted(places, key=places.get):
+            if last[other] < first[b] or last[b] < first[other]:
                 continue
-            if place + sizes[name] <= offsets[other]:
+            if place + size_of(b) <= places[other]:
                 break
-            place = max(place, _aligned(offsets[other] + sizes[other]))
-        offsets[name] = place
-    return Slab(offsets, max((_aligned(offsets[n] + sizes[n]) for n in offsets), default=0))
+            place = max(place, _aligned(places[other] + size_of(other)))
+        places[b] = place
+    return Slab(places, max((_aligned(places[b] + size_of(b)) for b in places), default=0))
 
 
 def _aligned(n: int) -> int:

@@ -26,9 +26,9 @@ from deplodock.runtime.memory import Slab, plan_slab, size_of
 
 
 class Runner(Protocol):
-    """Runs a fixed sequence of kernels on buffers; `addresses` has one for each buffer of the table it was made with."""
+    """Runs a fixed sequence of kernels; `tensors` has one for each buffer of the table that it was made with."""
 
-    def run(self, addresses: tuple[int, ...]) -> None: ...
+    def run(self, tensors: tuple[torch.Tensor, ...]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,29 +67,26 @@ class CompiledProgram:
         self._returns = _returns(made.program, plan, self._constants, self._outputs)
         self._once_slab = plan_slab(plan.once, frozenset(b.name for b in self._constants))
         self._slab = plan_slab(plan.kernels, frozenset(names))
-        self._slabs: dict[int, torch.Tensor] = {}
+        self._slabs: dict[int, tuple[torch.Tensor, ...]] = {}
         self._held: tuple[torch.Tensor, ...] = ()
         self._seen: tuple | None = None
 
-        split = len(plan.once)
         runner, self.cubins = self._loader(made, store)
-        once_table = _table((*plan.parameters, *self._constants), self._once_slab)
-        table = _table((*plan.inputs, *plan.parameters, *self._constants, *self._outputs), self._slab)
-        self._once = runner(made.kernels[:split], plan.once, once_table)
-        self._calls = runner(made.kernels[split:], plan.kernels, table)
+        split = len(plan.once)
+        self._once = runner(_live(made.kernels[:split]), _table((*plan.parameters, *self._constants), self._once_slab))
+        self._calls = runner(_live(made.kernels[split:]), _table(
+            (*plan.inputs, *plan.parameters, *self._constants, *self._outputs), self._slab))
         self._refresh()
 
     def _loader(self, made: Loadable, store: Cache | None) -> tuple[Callable[..., Runner], tuple[Cubin, ...]]:
         """What makes a Runner of kernels for a table of buffers, and the machine code it uses."""
         if self.device.type == "cpu":
-            from deplodock.runtime.emulation import Emulation
-            return lambda kernels, plans, table: Emulation(_live(kernels), table, _sizes(plans)), ()
+            return Emulated, ()
         from deplodock.runtime.launch import Gpu, Sequence
         gpu, live = Gpu(self.device.index or 0), _live(made.kernels)
-        cubins = compile_all([(k.name, k.source) for k in live], made.arch, store)
+        cubins = tuple(compile_all([(k.name, k.source) for k in live], made.arch, store))
         code = {k.name: c for k, c in zip(live, cubins)}
-        return (lambda kernels, plans, table: Sequence(gpu, tuple(gpu.load(k, code[k.name], table) for k in _live(kernels))),
-                tuple(cubins))
+        return lambda kernels, table: Sequence(gpu, tuple(gpu.load(k, code[k.name], table) for k in kernels)), cubins
 
     @property
     def compilations(self) -> int:
@@ -105,13 +102,12 @@ class CompiledProgram:
         """poison: fill outputs and intermediates with NaN bytes before, so that what is never written shows."""
         self.check(inputs)
         self._refresh()
-        outputs = tuple(self._empty(b) for b in self._outputs)
-        slab = self._slab_of_stream()
+        outputs, slab = tuple(map(self._empty, self._outputs)), self._slab_of_stream()
         if poison:
-            for t in (*outputs, slab):
+            for t in (*outputs, *slab):
                 t.view(-1).view(torch.uint8).fill_(0xFF)
         tensors = (*inputs, *self.parameters, *self._held, *outputs)
-        self._calls.run(_addresses(tensors, self._slab, slab))
+        self._calls.run(tensors + slab)
         return tuple(make(tensors) for make in self._returns)
 
     def check(self, inputs: tuple[torch.Tensor, ...]) -> None:
@@ -143,20 +139,40 @@ class CompiledProgram:
         now = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.parameters)
         if now != self._seen:
             self._held = tuple(map(self._empty, self._constants))
-            self._once.run(_addresses((*self.parameters, *self._held), self._once_slab, self._room(self._once_slab)))
+            self._once.run((*self.parameters, *self._held, *self._room(self._once_slab)))
             self._seen = now
 
     def _empty(self, b: Buffer) -> torch.Tensor:
         return torch.empty([a.extent for a in b.axes], dtype=torch_dtype(b.dtype), device=self.device)
 
-    def _slab_of_stream(self) -> torch.Tensor:
+    def _slab_of_stream(self) -> tuple[torch.Tensor, ...]:
         stream = torch.cuda.current_stream(self.device).cuda_stream if self.device.type == "cuda" else 0
         if stream not in self._slabs:
             self._slabs[stream] = self._room(self._slab)
         return self._slabs[stream]
 
-    def _room(self, slab: Slab) -> torch.Tensor:
-        return torch.empty(slab.size, dtype=torch.uint8, device=self.device)
+    def _room(self, slab: Slab) -> tuple[torch.Tensor, ...]:
+        """The buffers of a slab, in new memory."""
+        memory = torch.empty(slab.size, dtype=torch.uint8, device=self.device)
+        return tuple(memory[at:at + size_of(b)].view(torch_dtype(b.dtype)) for b, at in slab.places.items())
+
+
+class Emulated:
+    """Kernels on the emulation of a GPU. Their outputs hold nothing before: to read them first is a fault."""
+
+    def __init__(self, kernels: tuple[CudaKernel, ...], table: dict[str, int]):
+        self.kernels, self.table = kernels, table
+
+    def run(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        """EmulationFault for what the emulation reports."""
+        from deplodock.runtime.emulation import Launch, Pointer, emulate
+        if not self.kernels:
+            return
+        launches = [Launch(k.name, (k.grid, 1, 1), (k.threads, 1, 1), (*(Pointer(p.name) for p in k.params), *k.maps), k.shared)
+                    for k in self.kernels]
+        used = {p.name for k in self.kernels for p in k.params}
+        emulate({k.name: k.source for k in self.kernels}, launches, {n: tensors[self.table[n]] for n in sorted(used)},
+                undefined={p.name for k in self.kernels for p in k.params if p.written})
 
 
 def _live(kernels: tuple[CudaKernel, ...]) -> tuple[CudaKernel, ...]:
@@ -168,19 +184,9 @@ def _written(kernels: tuple[Kernel, ...]) -> tuple[Buffer, ...]:
     return tuple(b for k in kernels for b in k.writes)
 
 
-def _sizes(kernels: tuple[Kernel, ...]) -> dict[str, int]:
-    """Bytes of every buffer that kernels read or write."""
-    return {b.name: size_of(b) for k in kernels for b in (*k.reads, *k.writes)}
-
-
 def _table(buffers: tuple[Buffer, ...], slab: Slab) -> dict[str, int]:
-    """The place of each buffer among the addresses that _addresses() makes."""
-    return {name: i for i, name in enumerate((*(b.name for b in buffers), *slab.offsets))}
-
-
-def _addresses(tensors: tuple[torch.Tensor, ...], slab: Slab, memory: torch.Tensor) -> tuple[int, ...]:
-    base = memory.data_ptr()
-    return (*(t.data_ptr() for t in tensors), *(base + offset for offset in slab.offsets.values()))
+    """The place of each buffer among the tensors that a Runner is given."""
+    return {b.name: i for i, b in enumerate((*buffers, *slab.places))}
 
 
 def _returns(program: torch_ir.Program, plan: Plan, constants: tuple[Buffer, ...],

@@ -26,13 +26,13 @@ def test_a_chain_needs_room_for_two():
     chain = [kernel(f"k{i}", [before], [after]) for i, (before, after) in enumerate(zip([x, *b], b))]
     slab = plan_slab(tuple(chain), frozenset({"b5"}))
     assert slab.size == 2 * 4096
-    assert set(slab.offsets) == {f"b{i}" for i in range(5)}
+    assert set(slab.places) == set(b[:5])
 
 
 def test_outputs_and_inputs_are_not_in_the_slab():
     x, y = buffer("x", 8, "input"), buffer("y", 8, "output")
     slab = plan_slab((kernel("k", [x], [y]),), frozenset({"y"}))
-    assert slab.offsets == {} and slab.size == 0
+    assert slab.places == {} and slab.size == 0
 
 
 def test_sizes_of_dtypes_and_empty_buffers():
@@ -52,14 +52,13 @@ def test_buffers_alive_together_never_overlap(steps):
         kernels.append(kernel(f"k{i}", [made[p % len(made)] for p in picks] if made and picks else [x], [out]))
         made.append(out)
     slab = plan_slab(tuple(kernels), frozenset())
-    sizes = {b.name: size_of(b) for b in made}
-    alive: list[set[str]] = []
+    alive: list[set[Buffer]] = []
     for at, k in enumerate(kernels):
-        later = {b.name for q in kernels[at:] for b in q.reads}
-        before = {b.name for q in kernels[:at + 1] for b in q.writes}
-        alive.append(before & later | {b.name for b in k.writes})
+        later = {b for q in kernels[at:] for b in q.reads}
+        before = {b for q in kernels[:at + 1] for b in q.writes}
+        alive.append(before & later | set(k.writes))
     for group in alive:
-        spans = sorted((slab.offsets[n], slab.offsets[n] + sizes[n]) for n in group)
+        spans = sorted((slab.places[b], slab.places[b] + size_of(b)) for b in group)
         assert all(a_end <= b_start for (_, a_end), (b_start, _) in zip(spans, spans[1:]))
-    assert all(offset % ALIGNMENT == 0 for offset in slab.offsets.values())
-    assert slab.size >= max(slab.offsets[n] + sizes[n] for n in sizes)
+    assert all(offset % ALIGNMENT == 0 for offset in slab.places.values())
+    assert slab.size >= max(slab.places[b] + size_of(b) for b in made)

@@ -1,0 +1,65 @@
+"""deplodock compile: one stage of a program as text."""
+from __future__ import annotations
+
+from pathlib import Path
+
+import rich_click as click
+
+from deplodock.cli.options import json_option, numerics_option, option, output_options, source_options, target_option
+from deplodock.cli.stages import STAGES
+
+
+@click.command(name="compile")
+@source_options
+@option("--ir", type=click.Choice(STAGES), default="cuda", show_default=True, help="The stage to print.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to a file instead.")
+@click.option("--dump", type=click.Path(file_okay=False, path_type=Path),
+              help="Write every stage up to this one to a folder, numbered, with a repro.py.")
+@target_option
+@numerics_option
+@json_option
+@output_options
+def command(source, code, ir, output, dump, target, numerics, as_json, out):
+    """Print one stage of a program on its way from PyTorch to machine code.
+
+    \b
+    deplodock compile -c "F.softmax(torch.randn(8, 64), -1)"
+    deplodock compile layers.py:block --ir loop -v
+    """
+    from deplodock.cli import program, stages, steps
+    from deplodock.pipeline import compile as start
+    with out.step("capture"):
+        captured = program.read(source, code)
+    compilation = start(captured, program.target_or_default(target), numerics)
+    for name in stages.work(ir):
+        with out.step(name):
+            getattr(compilation, name)
+    cubins = machine_code(compilation, out) if ir in ("ptx", "sass") else ()
+    text = stages.text(compilation, ir, cubins)
+    if dump:
+        from deplodock.cli.dump import dump as write
+        write(dump, compilation, ir, cubins)
+        out.say(f"wrote {dump}")
+    if out.verbose >= 2:
+        steps.show(compilation, ir, out)
+    if out.verbose >= 1:
+        steps.summary(compilation, out, cubins)
+    if output:
+        output.write_text(text + "\n")
+    else:
+        out.result(text)
+    out.object("compile", stage=ir, target=compilation.target.name, arch=compilation.target.arch, numerics=numerics,
+               seconds=compilation.seconds, text=None if output else text, file=str(output) if output else None)
+
+
+def machine_code(compilation, out):
+    """The compiled kernels, from the cache where they are there."""
+    import time
+
+    from deplodock.runtime.cache import Cache
+    from deplodock.runtime.compile import compile_all
+    start = time.perf_counter()
+    with out.step("nvrtc"):
+        made = compile_all([(k.name, k.source) for k in compilation.cuda], compilation.target.arch, Cache("cubin"))
+    compilation.seconds["nvrtc"] = time.perf_counter() - start
+    return made

@@ -1,0 +1,65 @@
+"""The program of a command line, in any of its forms, on its way through the pipeline.
+
+    -c CODE          Python text; its last statement is an expression
+    path.py:name     a function or a module of a file
+    FILE             a saved Torch IR
+    -                standard input: Torch IR if its last line returns, which Python at the top of a file cannot, else Python
+"""
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import rich_click as click
+
+from deplodock.errors import UsageError
+
+FORMS = "-c CODE, path.py:name, a file of saved Torch IR, or - for standard input"
+
+
+def read(source: str | None, code: str | None, seed: int = 0):
+    """The deplodock.capture.Captured of a program. UsageError if there is none, or two."""
+    if (source is None) == (code is None):
+        raise click.UsageError(f"a program is expected, once: {FORMS}", click.get_current_context(silent=True))
+    from deplodock import capture
+    if code is not None:
+        return capture.capture_code(code, seed=seed)
+    if source == "-":
+        text = sys.stdin.read()
+        return capture.capture_torch_ir(text, "<stdin>", seed=seed) if _is_torch_ir(text) else capture.capture_code(text, seed=seed)
+    path, colon, name = source.rpartition(":")
+    if colon and path.endswith(".py"):
+        _require_file(Path(path), source)
+        return capture.capture_file(path, name, seed=seed)
+    if source.endswith(".py"):
+        raise UsageError(title=f"{source} is a file; which program of it?", expected=f"{source}:NAME, a function or an nn.Module",
+                         found=source, advice="add a colon and the name")
+    _require_file(Path(source), source)
+    return capture.capture_torch_ir(Path(source).read_text(), source, seed=seed)
+
+
+def _require_file(path: Path, source: str) -> None:
+    if not path.is_file():
+        raise UsageError(title=f"there is no file {str(path)!r}", expected=FORMS, found=source,
+                         advice="check the path; Python text goes behind -c")
+
+
+def _is_torch_ir(text: str) -> bool:
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return bool(lines) and (lines[-1].split()[0] == "return")
+
+
+def target_or_default(name: str | None):
+    """The target of --target; without it this machine's GPU, or an H200 where there is none that is known."""
+    from deplodock.target import TARGETS, target
+    if name is not None:
+        return target(name)
+    import torch
+    if torch.cuda.is_available():
+        model = torch.cuda.get_device_name().lower().replace(" ", "")
+        for known in TARGETS.values():
+            if known.name in model:
+                return known
+        major, minor = torch.cuda.get_device_capability()
+        return target(f"sm_{major}{minor}{'a' if major >= 9 else ''}")
+    return target("h200")

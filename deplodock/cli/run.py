@@ -1,0 +1,133 @@
+"""deplodock run: compile, run, check."""
+from __future__ import annotations
+
+import rich_click as click
+
+from deplodock.cli.options import json_option, numerics_option, option, output_options, source_options
+
+
+@click.command(name="run")
+@source_options
+@option("--device", type=click.Choice(["cuda", "cpu"]),
+        help="Where it runs; cpu is the emulation. [default: cuda where there is a GPU, else cpu]")
+@numerics_option
+@option("--seed", type=int, default=0, show_default=True, help="Of the random inputs.")
+@click.option("--bench", is_flag=True, help="Time it beside eager, torch.compile and max-autotune (on a GPU).")
+@json_option
+@output_options
+def command(source, code, device, numerics, seed, bench, as_json, out):
+    """Compile a program, run it, and check it against float64 and against PyTorch.
+
+    The promise: an error of at most twice eager's, or half an ulp of the output's dtype. Exit code 3 if it is broken.
+
+    \b
+    deplodock run -c "F.softmax(torch.randn(8, 64), -1)" --device cpu
+    deplodock run layers.py:block --bench
+    """
+    import torch
+
+    from deplodock.cli import program, stages, steps
+    from deplodock.errors import UsageError
+    from deplodock.pipeline import compile as start
+    from deplodock.runtime.cache import Cache
+    from deplodock.runtime.check import check
+    from deplodock.runtime.place import eager_on, place
+    from deplodock.runtime.program import CompiledProgram, Loadable
+    device = _device(device, out)
+    if bench and device == "cpu":
+        raise UsageError(title="--bench needs a GPU", expected="--device cuda", found="--device cpu",
+                         advice="the emulation checks programs; its times say nothing about a GPU")
+    with out.step("capture"):
+        captured = program.read(source, code, seed)
+    compilation = start(captured, program.target_or_default(None), numerics)
+    for name in stages.work("cuda"):
+        with out.step(name):
+            getattr(compilation, name)
+    inputs = [place(t, device) for t in captured.inputs]
+    parameters = {name: place(t, device) for name, t in captured.parameters.items()}
+    made = Loadable(compilation.torch, compilation.plan, compilation.cuda, compilation.target.arch)
+    with out.step("load"):
+        compiled = CompiledProgram(made, parameters, device, Cache("cubin"))
+    eager = eager_on(captured, device)
+    with out.step("run"), torch.no_grad():
+        reports = check(compiled, compilation.torch, inputs, parameters, eager(*parameters.values(), *inputs))
+    if out.verbose:
+        steps.summary(compilation, out, compiled.cubins)
+
+    times = {}
+    if bench:
+        from deplodock.cli.bench import bench as time_all
+        with out.step("bench"):
+            times = time_all(captured, made, inputs, parameters)
+    _print(out, device, numerics, reports, times)
+    out.object("run", device=_describe(device), numerics=numerics, kernels=_kernels(made, compiled),
+               counters={"saturations": int("saturate" in compilation.seconds), "compilations": compiled.compilations,
+                         "timings": len(times)},
+               seconds=compilation.seconds, memory=compiled.memory, outputs=[_output(r) for r in reports],
+               **({"timings": times} if bench else {}))
+    for r in reports:
+        if not r.ok:
+            raise r.error()
+
+
+def _device(wish: str | None, out) -> str:
+    """The device of --device; without it a GPU if there is one. NoGpu if there is none and one was asked for."""
+    from deplodock.errors import NoGpu
+    from deplodock.runtime.launch import require_gpu
+    try:
+        if wish != "cpu":
+            require_gpu()
+            return "cuda"
+    except NoGpu:
+        if wish == "cuda":
+            raise
+        out.say("no GPU: running on the emulation (--device cpu)")
+    return "cpu"
+
+
+def _describe(device: str) -> str:
+    if device == "cpu":
+        return "cpu (emulation)"
+    import torch
+    return torch.cuda.get_device_name()
+
+
+def _kernels(made, compiled) -> list[dict]:
+    """Every kernel with what is known of it: registers and spills only where the CUDA compiler has run."""
+    code = {c.name: c for c in compiled.cubins}
+    found = []
+    for i, k in enumerate(made.kernels):
+        entry = {"name": k.name, "grid": k.grid, "block": k.threads, "cluster": 1, "shared": k.shared,
+                 "once": i < len(made.plan.once)}
+        if k.name in code:
+            entry |= {"registers": code[k.name].registers, "spills": code[k.name].spills}
+        found.append(entry)
+    return found
+
+
+def _output(r) -> dict:
+    v = r.verdict
+    return {"name": r.name, "shape": list(r.shape), "dtype": str(r.dtype).removeprefix("torch."), "rel_err": _number(v.rel_err),
+            "eager_rel_err": _number(v.eager_rel_err), "bound": _number(v.bound), "max_abs_err": _number(v.max_abs_err),
+            "excess": _number(v.excess), "nan_match": v.nan_match, "mismatches": v.mismatches, "repeats": r.repeats, "ok": r.ok}
+
+
+def _number(x: float) -> float | None:
+    """JSON has no NaN and no infinity."""
+    import math
+    return x if math.isfinite(x) else None
+
+
+def _print(out, device: str, numerics: str, reports, times: dict) -> None:
+    out.result(f"on {_describe(device)}, numerics {numerics}")
+    out.table(["output", "shape", "error", "eager's", "allowed", "worst element", "verdict"], [
+        [r.name, f"{str(r.dtype).removeprefix('torch.')}{list(r.shape)}", f"{r.verdict.rel_err:.2e}", f"{r.verdict.eager_rel_err:.2e}",
+         f"{r.verdict.bound:.2e}", f"{r.verdict.excess:.2f} of allowed", "ok" if r.ok else "WRONG"] for r in reports], (2, 3, 4))
+    if times:
+        ours = times["deplodock"]["cold"]
+        out.result("")
+        out.table(["", "cold us", "hot us", "host us", "cold, against deplodock"], [
+            [name, *(f"{t[k]:.1f}" if t[k] is not None else "-" for k in ("cold", "hot", "host")), f"{t['cold'] / ours:.2f} x"]
+            for name, t in times.items()], (1, 2, 3, 4))
+        if ours > times["eager"]["cold"]:
+            out.result("slower than eager")

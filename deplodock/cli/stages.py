@@ -1,0 +1,32 @@
+"""The stages of a compilation as text: what `compile --ir` prints and `--dump` writes."""
+from __future__ import annotations
+
+STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda", "ptx", "sass")
+
+SUFFIX = {"torch": "torch.txt", "tensor": "tensor.txt", "loop": "loop.txt", "tile": "tile.txt", "kernel": "kernel.txt",
+          "cuda": "cu", "ptx": "ptx", "sass": "sass"}
+"""File names' endings: the tools of those formats know some of them."""
+
+_WORK = {"torch": (), "tensor": ("entered",), "loop": ("saturation", "extraction", "plan"), "tile": ("tiles",),
+         "kernel": ("kernels",), "cuda": ("cuda",), "ptx": (), "sass": ()}
+
+
+def work(stage: str) -> tuple[str, ...]:
+    """The attributes of a pipeline.Compilation that a stage needs, in the order in which they are computed."""
+    return tuple(name for s in STAGES[:STAGES.index(stage) + 1] for name in _WORK[s])
+
+
+def text(compilation, stage: str, cubins=()) -> str:
+    """A stage as text. cubins: of compilation.cuda, in that order, for ptx and sass."""
+    match stage:
+        case "torch": return str(compilation.torch)
+        case "tensor": return compilation.entered.tensor_text
+        case "loop": return str(compilation.plan)
+        case "tile": return "\n\n".join(map(str, compilation.tiles))
+        case "kernel": return "\n\n".join(map(str, compilation.kernels))
+        case "cuda": return cuda_source(compilation.cuda)
+        case "ptx": return "\n".join(c.ptx for c in cubins)
+        case "sass":
+            from deplodock.runtime.compile import sass
+            return "\n".join(map(sass, cubins))
+    raise ValueError(f"no stage is called {stage!r}")

@@ -1,0 +1,50 @@
+"""What happened on the way: times and counts for -v, every step as a diff for -vv.
+
+A diff stands between markers that a search finds: `>>> l:online_softmax` .. `<<<`. The letter says what kind of step it
+was: l a law, s a step of lowering.
+"""
+from __future__ import annotations
+
+import difflib
+
+import rich_click as click
+
+from deplodock.cli import stages
+
+
+def summary(compilation, out, cubins=()) -> None:
+    """-v: seconds of each stage, the laws that fired, the shape of the result."""
+    for stage, seconds in compilation.seconds.items():
+        out.say(f"{stage:>10}  {seconds * 1e3:8.1f} ms")
+    saturation = compilation.__dict__.get("saturation")
+    if saturation is not None:
+        fired = {name: n for name, n in sorted(saturation.hits.items()) if n}
+        out.say(f"saturation: {saturation.egraph.size} e-nodes, stopped at {saturation.stopped}, {len(fired)} laws fired")
+        out.say("  " + ", ".join(f"{name} {n}" for name, n in fired.items()))
+    plan = compilation.__dict__.get("plan")
+    if plan is not None:
+        out.say(f"plan: {len(plan.kernels)} kernels, {len(plan.once)} more for constants, "
+                + ("the cheapest cover of the candidates" if plan.optimal else "not proved to be the cheapest cover"))
+    for cubin in cubins:
+        out.say(f"{cubin.name}: {cubin.registers} registers, {cubin.stack} bytes of stack, {cubin.spills} bytes of spills"
+                + ("" if cubin.fresh else ", from the cache"))
+
+
+def show(compilation, last: str, out) -> None:
+    """-vv: each step from the program as written to the last stage."""
+    before = stages.text(compilation, "torch")
+    for stage in stages.STAGES[1:stages.STAGES.index(last) + 1]:
+        if stage in ("ptx", "sass"):
+            break
+        after = stages.text(compilation, stage)
+        diff(f"s:{stage}", before, after, out)
+        before = after
+
+
+def diff(name: str, before: str, after: str, out) -> None:
+    """One step, as a unified diff between markers, to standard error."""
+    colors = {"+": "green", "-": "red", "@": "cyan"}
+    out.say(click.style(f">>> {name}", bold=True))
+    for line in difflib.unified_diff(before.splitlines(), after.splitlines(), "before", "after", lineterm=""):
+        out.say(click.style(line, fg=colors.get(line[:1])))
+    out.say("<<<")
