@@ -21,7 +21,7 @@ class DeplodockError(Exception):
     def __init__(self, where=None, **facts):
         self.where = where
         self.facts = facts
-        super().__init__(str(self))
+        super().__init__()
 
     def __str__(self) -> str:
         lines = [self._text("title")]
@@ -72,6 +72,14 @@ class ProgramFailed(DeplodockError):
     expected = "a program that runs in eager mode"
     found = "{error}"
     advice = "make it run in PyTorch first"
+
+
+class CaptureFailed(DeplodockError):
+    """The program runs, but torch.export does not trace it. Facts: error (type and message)."""
+    title = "PyTorch cannot trace the program"
+    expected = "a program that torch.export.export(.., strict=False) takes"
+    found = "{error}"
+    advice = "keep what it complains about outside of the program"
 
 
 class TorchIRSyntaxError(DeplodockError):

@@ -6,7 +6,13 @@
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+import inspect
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,11 +20,12 @@ from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from deplodock.capture.code import Text
-from deplodock.capture.export import decompose, export
+from deplodock.capture.code import Text, as_forward
+from deplodock.capture.export import decompose, export, leaves
 from deplodock.capture.graph import Translated, translate
 from deplodock.capture.operators import TABLE
-from deplodock.errors import UnknownName
+from deplodock.capture.values import moved_to
+from deplodock.errors import UnknownName, UsageError
 from deplodock.ir.torch import Program
 
 
@@ -38,6 +45,17 @@ class Captured:
     tree: object
     text: Text | None = None
 
+    def to(self, device: torch.device | str) -> Captured:
+        """The same program and example values on another device; strides, offsets and shared storage stay."""
+        moved = moved_to(device, [*self.inputs, *self.parameters.values()])
+        inputs, parameters = moved[:len(self.inputs)], moved[len(self.inputs):]
+        graph = copy.deepcopy(self.graph).to(device)
+        for node in graph.graph.nodes:
+            if "device" in node.kwargs:
+                node.kwargs = {**node.kwargs, "device": torch.device(device)}
+        graph.recompile()
+        return replace(self, inputs=tuple(inputs), parameters=dict(zip(self.parameters, parameters)), graph=graph)
+
     def eager(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The outputs as PyTorch computes them in eager mode, in the order of program.outputs."""
         with torch.no_grad():
@@ -56,7 +74,69 @@ def capture_code(text: str, seed: int = 0) -> Captured:
 def capture_expression(expression: str, captured: Captured) -> Captured:
     """A PyTorch expression over the names that another program's text binds: both are over the same inputs and parameters."""
     text = captured.text
-    return _capture_text(Text(text.text, text.file, expression, like=text, seed=text.seed, module_name=text.module_name))
+    return _capture_text(Text(text.text, text.file, expression, like=text, seed=text.seed, names=text.given_names))
+
+
+def capture_file(spec: str, seed: int = 0) -> Captured:
+    """The program `path.py:name`. The file is run like the text of -c, so what it makes by random factories becomes inputs.
+
+    name is a function without required parameters, whose result is the program's; or a function or an nn.Module that is
+    called with the file's `example_inputs`: a tensor, a tuple, a dict of keyword arguments, or a function that returns one.
+    Raises UsageError if there is no such file, UnknownName if it has no such program.
+    """
+    path, _, name = spec.rpartition(":")
+    if not path or not name.isidentifier():
+        raise UsageError(title=f"not a program: {spec!r}", expected="a file and a name in it, such as `model.py:attention`",
+                         advice="pass a Python program with -c, or PATH.py:NAME")
+    try:
+        text = Path(path).read_text()
+    except OSError as error:
+        raise UsageError(title=f"cannot read {path}", found=error.strerror, expected="a Python file", advice="check the path") from error
+    module = f"deplodock_program_{Path(path).stem}"
+    sys.modules.setdefault(module, types.ModuleType(module))  # dataclasses look their module up there
+    names = {"__name__": module, PROGRAM: partial(_call_program, path, name)}
+    sys.path.insert(0, str(Path(path).parent))
+    try:
+        return _capture_text(Text(text, path, f"{PROGRAM}(globals())", seed=seed, names=names))
+    finally:
+        sys.path.remove(str(Path(path).parent))
+
+
+PROGRAM = "__program__"
+
+
+def _call_program(file: str, name: str, scope: dict[str, object]):
+    """Calls the function or module `name` of a file's scope, with the file's example_inputs if it takes arguments."""
+    program = scope.get(name)
+    if not callable(program) or inspect.isclass(program):
+        found = "a class" if inspect.isclass(program) else "nothing of this name" if program is None else type(program).__name__
+        names = [n for n, v in scope.items() if isinstance(v, nn.Module) or inspect.isfunction(v) and v.__code__.co_filename == file]
+        raise UnknownName(file=file, name=name, found=found, advice=f"one of {', '.join(names)}" if names else "write one")
+    if inspect.isfunction(program) and not any(p.default is p.empty for p in inspect.signature(program).parameters.values()):
+        return program()
+    if "example_inputs" not in scope:
+        raise UnknownName(file=file, name=name, title=f"{file} does not say what to call {name} with",
+                          expected="`example_inputs` at the top level of the file, or a function without required parameters",
+                          found=f"{name} takes arguments", advice="add `example_inputs = (torch.randn(..), ..)` to the file")
+    given = scope["example_inputs"]
+    given = given() if callable(given) else given
+    match given:
+        case dict(): return program(**given)
+        case tuple() | list(): return program(*given)
+    return program(given)
+
+
+def capture_module(module: nn.Module | Callable, args: tuple = (), kwargs: dict | None = None) -> Captured:
+    """A module, or a function of tensors, as it computes on inputs of these shapes, dtypes and strides.
+
+    Captured.inputs are those of the tensors in args and kwargs that it reads, Captured.positions where they stand among all.
+    """
+    if not isinstance(module, nn.Module):
+        function, module = module, nn.Module()
+        module.forward = as_forward(function)
+    exported = export(module, args, kwargs)
+    inputs = leaves(exported.example_inputs)
+    return _captured(exported, inputs, [None] * len(inputs))
 
 
 def _capture_text(text: Text) -> Captured:
@@ -71,7 +151,8 @@ def _captured(exported: ExportedProgram, inputs, names, prefix: str = "", text: 
     for spec in exported.graph_signature.input_specs:
         placeholder = spec.arg.name
         if spec.kind == InputKind.USER_INPUT:
-            tensors[placeholder], called[placeholder] = next(given)
+            tensors[placeholder], name = next(given)
+            called[placeholder] = name or placeholder
         else:
             held = exported.constants if spec.target in exported.constants else exported.state_dict
             tensors[placeholder] = held[spec.target].detach()

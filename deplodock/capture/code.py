@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +20,8 @@ from torch import nn
 
 from deplodock.capture.build import unique
 from deplodock.capture.export import first_line, source_of_error
-from deplodock.errors import MismatchedDevices, ProgramFailed, ProgramSyntaxError
+from deplodock.capture.values import copied
+from deplodock.errors import DataDependentShape, DeplodockError, MismatchedDevices, ProgramFailed, ProgramSyntaxError
 from deplodock.ir.torch import Source
 
 FACTORIES = {torch.randn, torch.rand, torch.randint, torch.randperm, torch.randn_like, torch.rand_like, torch.randint_like,
@@ -30,7 +32,9 @@ LITERALS = {torch.tensor, torch.as_tensor}
 CHAIN = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "to", "type", "bfloat16", "half", "float", "double",
          "long", "int", "short", "bool", "cuda", "cpu"}
 """Methods that, called at once on a new input, belong to its making: randn(..).half() is one input."""
-SITE = "__site__"
+READERS, READING_METHODS = (bool, int, float, complex), ("item", "tolist", "numpy")
+"""What makes Python values of tensors: a replay could not tell that a value which it holds came from an input."""
+SITE, EXPRESSION = "__site__", "<expression>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,16 @@ def _as_forward(code: CodeType) -> CodeType:
     return code.replace(co_name="forward", co_consts=inner)
 
 
+def as_forward(function: Callable) -> Callable:
+    """A function whose lines torch.export keeps; what is not written in Python is given back as it is."""
+    if not inspect.isfunction(function):
+        return function
+    renamed = FunctionType(_as_forward(function.__code__), function.__globals__, function.__name__, function.__defaults__,
+                           function.__closure__)
+    renamed.__kwdefaults__ = function.__kwdefaults__
+    return renamed
+
+
 class Text(nn.Module):
     """A program given as text. Made by recording one run; called with the inputs, it replays the text with them.
 
@@ -76,23 +90,26 @@ class Text(nn.Module):
     """
 
     def __init__(self, text: str, file: str = "<-c>", expression: str | None = None, like: Text | None = None, seed: int = 0,
-                 module_name: str = "__main__"):
-        """expression: evaluated in place of the text's last statement; like: a Text of the same statements, whose inputs
-        and modules this one takes over; module_name: __name__ as the text sees it."""
+                 names: Mapping[str, object] | None = None):
+        """expression: evaluated after the text, its value is the result; like: a Text of the same statements, whose inputs
+        and modules this one takes over, and whose own result is then not computed; names: what else is in scope."""
         super().__init__()
         text = one_statement_a_line(text, file)
-        self.text, self.file, self.seed, self.module_name = text, file, seed, module_name
+        self.text, self.file, self.seed, self.given_names = text, file, seed, dict(names or {})
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-        self.code, statements = _compiled(text, file, expression)
+        self.code, statements = _compiled(text, file, expression, replace=like is not None)
         self.record = {key: v for key, v in like.record.items() if abs(key[0]) <= statements} if like else {}
         self.inputs: list[torch.Tensor] = list(like.inputs) if like else []
         self.factories: list[str] = list(like.factories) if like else []
+        self.bound, self.bound_names = nn.Module(), {}
         self.recording = True
-        self.held = [_copied(t) for t in self.inputs]
+        self.held = [copied(t) for t in self.inputs]
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             try:
                 self.forward(*self.held)
+            except DeplodockError:
+                raise
             except Exception as error:
                 raise self._explained(error) from error
         self.recording = False
@@ -114,14 +131,17 @@ class Text(nn.Module):
             match self.record.get(key):
                 case None: pass
                 case Input(n): return given[n] if n < len(given) else self.held[n]
-                case nn.Parameter() as p: return p if self.recording else getattr(self.bound, self.parameters_bound[id(p)])
+                case nn.Parameter() as p if id(p) in self.bound_names: return getattr(self.bound, self.bound_names[id(p)])
                 case known: return known
+            if not self.recording and (f in READERS or getattr(f, "__name__", "") in READING_METHODS) and any(
+                    isinstance(t, torch.Tensor) for t in (getattr(f, "__self__", None), *args)):
+                raise DataDependentShape(found=f"{f.__name__} reads a tensor's value into Python")
             result = f(*args, **kwargs)
             if self.recording:
                 self._keep(key, f, args, result)
             return result
 
-        scope = {"torch": torch, "nn": nn, "F": F, "__name__": self.module_name, "__file__": self.file, SITE: site}
+        scope = {"torch": torch, "nn": nn, "F": F, "__name__": "__main__", "__file__": self.file, **self.given_names, SITE: site}
         if self.recording:
             self.scope = scope
         body, expression = self.code
@@ -136,22 +156,31 @@ class Text(nn.Module):
         made = inspect.isroutine(f) and (f in FACTORIES or f in LITERALS and not any(map(_has_tensor, args)))
         if isinstance(result, torch.Tensor) and (chained or made):
             self.record[key] = Input(len(self.inputs))
-            self.inputs.append(_copied(result))
+            self.inputs.append(copied(result))
             self.held.append(result)
             self.factories.append(self.factories[-1] if chained else f.__name__)
-        elif isinstance(result, nn.Module) or f is nn.Parameter or getattr(f, "__module__", "") == "torch.nn.init":
+        elif isinstance(result, nn.Module) or f is nn.Parameter or self._initialises(f):
             self.record[key] = result
+
+    def _initialises(self, f) -> bool:
+        """Whether a call sets the values of a module's parameters: that is part of making the module."""
+        written = getattr(f, "__self__", None)
+        if not isinstance(written, torch.Tensor) or not f.__name__.endswith("_") or f.__name__.endswith("__"):
+            return getattr(f, "__module__", "") == "torch.nn.init"
+        modules = [m for m in self.record.values() if isinstance(m, nn.Module)]
+        held = [t for m in modules for t in (*m.parameters(), *m.buffers())]
+        held += [p for p in self.record.values() if isinstance(p, nn.Parameter)]
+        return written.untyped_storage().data_ptr() in {t.untyped_storage().data_ptr() for t in held}
 
     def _bind(self) -> None:
         """Registers the recorded modules and parameters under the names that the text gives them."""
         held = {id(m): m for m in self.record.values() if isinstance(m, (nn.Module, nn.Parameter))}
         inner = {id(c) for m in held.values() if isinstance(m, nn.Module) for c in (*m.modules(), *m.parameters()) if c is not m}
-        self.bound, self.parameters_bound = nn.Module(), {}
         for m in (m for key, m in held.items() if key not in inner):
             name = next((n for n, v in self.scope.items() if v is m), type(m).__name__.lower())
             name = unique(name, dir(self.bound))
             setattr(self.bound, name, m)
-            self.parameters_bound[id(m)] = name
+            self.bound_names[id(m)] = name
 
     def _explained(self, error: Exception) -> Exception:
         """What went wrong while recording, with the user's line."""
@@ -163,22 +192,27 @@ class Text(nn.Module):
         return ProgramFailed(where, error=f"{type(error).__name__}: {first_line(error)}")
 
 
-def _compiled(text: str, file: str, expression: str | None) -> tuple[tuple[CodeType, CodeType], int]:
-    """The statements and the result expression with their sites, and how many sites the statements have."""
+def _compiled(text: str, file: str, expression: str | None, replace: bool) -> tuple[tuple[CodeType, CodeType], int]:
+    """The statements and the result expression with their sites, and how many sites the statements have.
+
+    replace: the expression takes the place of the text's last statement, if that is one.
+    """
     body = _parsed(text, file)
-    last = body.pop() if body and (expression is None or isinstance(body[-1], ast.Expr)) else None
+    last = body.pop() if body and (expression is None or replace and isinstance(body[-1], ast.Expr)) else None
     if expression is not None:
-        statements = _parsed(expression, file)
+        linecache.cache[EXPRESSION] = (len(expression), None, expression.splitlines(True), EXPRESSION)
+        statements = _parsed(expression, EXPRESSION)
         last = statements[0] if len(statements) == 1 else None
     if not isinstance(last, ast.Expr):
-        line = last.lineno if last else 1
-        source = Source(file, line, linecache.getline(file, line))
+        line, place = last.lineno if last else 1, file if expression is None else EXPRESSION
+        source = Source(place, line, linecache.getline(place, line))
         raise ProgramSyntaxError(source, reason="the last statement is not an expression" if last else "there is no program")
     sites = _Sites()
     module = ast.fix_missing_locations(sites.visit(ast.Module(body, [])))
     statements = sites.count
     result = ast.fix_missing_locations(ast.Expression(sites.visit(last.value)))
-    return (_as_forward(compile(module, file, "exec")), _as_forward(compile(result, file, "eval"))), statements
+    result_file = file if expression is None else EXPRESSION
+    return (_as_forward(compile(module, file, "exec")), _as_forward(compile(result, result_file, "eval"))), statements
 
 
 def one_statement_a_line(text: str, file: str) -> str:
@@ -198,9 +232,3 @@ def _parsed(text: str, file: str) -> list[ast.stmt]:
 
 def _has_tensor(value) -> bool:
     return isinstance(value, torch.Tensor) or isinstance(value, (list, tuple)) and any(map(_has_tensor, value))
-
-
-def _copied(t: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides and storage offset, expanded dimensions included."""
-    storage = torch.empty(0, dtype=t.dtype, device=t.device).set_(t.untyped_storage().clone())
-    return storage.as_strided(t.shape, t.stride(), t.storage_offset())

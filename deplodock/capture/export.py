@@ -1,10 +1,14 @@
 """The adapter to torch.export: what torch may move between versions is called here only. Written for torch 2.11 to 2.13."""
 from __future__ import annotations
 
+import contextlib
+import io
 import linecache
+import logging
 import operator
 import os
 import re
+import sys
 import sysconfig
 import warnings
 from pathlib import Path
@@ -13,7 +17,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from deplodock.errors import DataDependentShape, DeplodockError, ProgramFailed
+from deplodock.errors import CaptureFailed, DataDependentShape, DeplodockError
 from deplodock.ir.torch import Source
 
 _NOT_THE_USERS = tuple(str(Path(p)) + os.sep for p in (Path(torch.__file__).parent, Path(__file__).parents[1],
@@ -25,17 +29,39 @@ def export(module: nn.Module, args: tuple, kwargs: dict | None = None) -> Export
     """The module's forward as a functional graph of ATen operators, high-level ones whole.
 
     Not strict: strict takes the fast path of nn.TransformerEncoderLayer, and needs importable code.
-    Raises DataDependentShape where control flow or a shape depends on tensor values, ProgramFailed where tracing fails.
+    Raises DataDependentShape where control flow or a shape depends on tensor values, CaptureFailed where tracing fails.
     """
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with torch.no_grad(), _quiet():
             exported = torch.export.export(module, args, kwargs, strict=False)
+            _check_numbers(exported)
             return exported.run_decompositions({})
-    except DeplodockError:
+    except DeplodockError as error:
+        error.where = error.where or source_of_error(error)
         raise
     except Exception as error:
         raise _explained(error) from error
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Keeps torch's warnings to itself, and what it writes to standard error about a trace that fails."""
+    written, disabled = io.StringIO(), logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(written):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+    sys.stderr.write(written.getvalue())
+
+
+def _check_numbers(exported: ExportedProgram) -> None:
+    """Refuses Python numbers read from tensors. A later step of torch.export drops those whose use it does not see."""
+    for node in exported.graph.nodes:
+        if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise DataDependentShape(source_of(node), found=f"{node.target}: a Python number that depends on a tensor's values")
 
 
 def decompose(exported: ExportedProgram, known: set[str]) -> ExportedProgram:
@@ -48,9 +74,13 @@ def decompose(exported: ExportedProgram, known: set[str]) -> ExportedProgram:
     chosen = {target: table[target] for target in unknown if target in table}
     if not chosen:
         return exported
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with torch.no_grad(), _quiet():
         return exported.run_decompositions(chosen)
+
+
+def leaves(tree) -> list:
+    """The leaves of nested tuples, lists and dicts in the order of an exported program's inputs."""
+    return torch.utils._pytree.tree_leaves(tree)
 
 
 def is_operator(node: torch.fx.Node) -> bool:
@@ -104,7 +134,7 @@ def _explained(error: Exception) -> DeplodockError:
     for e in chain:
         if "DataDependent" in type(e).__name__ or "data-dependent" in str(e):
             return DataDependentShape(where, found="a branch, a size or a Python number that depends on a tensor's values")
-    return ProgramFailed(where, error=f"torch.export: {type(error).__name__}: {first_line(error)}")
+    return CaptureFailed(where, error=f"{type(error).__name__}: {first_line(error)}")
 
 
 def first_line(error: BaseException) -> str:

@@ -9,13 +9,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
-from deplodock.capture.build import RESERVED, Builder, Call, output_facts, unique
+from deplodock.capture.build import Builder, Call, output_facts
 from deplodock.capture.export import arguments, is_item, is_operator, source_of
 from deplodock.capture.operators import TABLE, nothing
-from deplodock.errors import (DataDependentShape, MismatchedDevices, MutatedInput, RandomNumbers, TrainingMode, UnsupportedOperator,
-                              UnsupportedOutput, WrongDtype)
-from deplodock.ir.dtype import Dtype
-from deplodock.ir.torch import Arg, Program, Value
+from deplodock.capture.values import check_devices, described
+from deplodock.errors import MutatedInput, RandomNumbers, TrainingMode, UnsupportedOperator, UnsupportedOutput
+from deplodock.ir.torch import Arg, Program
 
 _TRAINING = {"native_dropout.default", "_native_batch_norm_legit_functional.default", "dropout.default"}
 _MUTATIONS = {OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION}
@@ -75,8 +74,6 @@ def _operator(builder: Builder, node: torch.fx.Node, results: dict) -> object:
 
 def _unsupported(node: torch.fx.Node) -> Exception:
     value, source = node.meta.get("val"), source_of(node)
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) or "_assert_scalar" in str(node.target):
-        return DataDependentShape(source, found=f"{node.target}: a Python number that depends on a tensor's values")
     if isinstance(value, torch.Tensor):
         output_facts(value, source, str(node.target))
     return UnsupportedOperator(source, op=str(node.target))
@@ -104,55 +101,3 @@ def _outputs(exported: ExportedProgram, names: Mapping[str, str], keep_writes: b
         elif node is not None:
             raise UnsupportedOutput(found=f"{node!r}")
     return tuple(outputs)
-
-
-# ---- values ----------------------------------------------------------------------------------------------------------
-
-def described(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str], paths: Mapping[str, str]) -> dict[str, Value]:
-    """What Torch IR says about tensors that a program is given. Raises WrongDtype for those it cannot hold."""
-    values: dict[str, Value] = {}
-    taken = set(RESERVED)
-    for placeholder, t in tensors.items():
-        name = unique(names.get(placeholder, placeholder), taken)
-        taken.add(name)
-        dtype = Dtype.of_torch(t.dtype)
-        if dtype is None or t.layout != torch.strided or t.is_quantized or t.is_nested:
-            raise WrongDtype(name=name, dtype=t.dtype if t.layout == torch.strided else f"{t.dtype}, {t.layout}")
-        earlier = (values[p].name for p in values if _overlap(t, tensors[p]))
-        values[placeholder] = Value(name, dtype, tuple(t.shape), strides_of(t), t.storage_offset(), alignment_of(t),
-                                    paths.get(placeholder, ""), next(earlier, ""))
-    return values
-
-
-def strides_of(t: torch.Tensor) -> tuple[int, ...]:
-    """Strides in elements; row-major ones where there is only one way to walk the elements."""
-    from deplodock.ir.torch import contiguous
-    return contiguous(tuple(t.shape)) if t.is_contiguous() else tuple(t.stride())
-
-
-def alignment_of(t: torch.Tensor) -> int:
-    """Alignment of the first element in bytes, at most 16: no instruction asks for more."""
-    return 16 if t.is_meta else math.gcd(t.data_ptr(), 16)
-
-
-def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have memory in common, as ranges of bytes of one storage."""
-    if a.is_meta or not a.numel() or not b.numel() or a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
-        return False
-    (a0, a1), (b0, b1) = _bytes(a), _bytes(b)
-    return a0 < b1 and b0 < a1
-
-
-def _bytes(t: torch.Tensor) -> tuple[int, int]:
-    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride()))
-    return t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()
-
-
-def check_devices(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str]) -> torch.device:
-    """The one device that all tensors are on (the CPU where there are none), or MismatchedDevices."""
-    where: dict[torch.device, str] = {}
-    for placeholder, t in tensors.items():
-        where.setdefault(t.device, names.get(placeholder, placeholder))
-    if len(where) > 1:
-        raise MismatchedDevices(found=", ".join(f"{name} on {device}" for device, name in where.items()))
-    return next(iter(where), torch.device("cpu"))

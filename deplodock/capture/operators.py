@@ -298,13 +298,17 @@ def unbind(c: Call) -> tuple[Arg, ...]:
 def cat(c: Call) -> Arg:
     """Operands that PyTorch skips (one dimension of size 0 beside others of more) are left out."""
     xs = tuple(c.cast(x, c.dtype) for x in c["tensors"] if len(c.shape_of(x)) == len(c.shape))
-    return xs[0] if len(xs) == 1 else c("cat", xs, dim=c["dim"] % len(c.shape))
+    return joined(c, xs, c["dim"] % len(c.shape))
 
 
 def stack(c: Call) -> Arg:
     dim = c["dim"] % len(c.shape)
     one = (*c.shape[:dim], 1, *c.shape[dim + 1:])
-    return c("cat", tuple(c.reshape(c.cast(x, c.dtype), one) for x in c["tensors"]), dim=dim)
+    return joined(c, tuple(c.reshape(c.cast(x, c.dtype), one) for x in c["tensors"]), dim)
+
+
+def joined(c: Call, xs: tuple[Arg, ...], dim: int) -> Arg:
+    return xs[0] if len(xs) == 1 else c("cat", xs, dim=dim)
 
 
 def repeat(c: Call) -> Arg:
