@@ -41,9 +41,12 @@ DRAW = 2.0
 """How many times its share of the memory bandwidth one SM can draw alone."""
 POINTS = 1024
 """Points of a pointwise kernel that one block computes."""
-TILES = tuple((m, n, min(1.0, m * n / (m + n) / 80) ** 0.5) for m in (16, 32, 64, 128) for n in (64, 128, 256))
-"""(rows, columns, share of the product rate) of a block's tile. The share is a fit: operand bytes for each product fall
-with the harmonic mean of the sides, and 128 x 256 reaches the rate."""
+TILES = tuple((m, n) for m in (16, 32, 64, 128) for n in (64, 128, 256))
+"""(rows, columns) of a block's tile."""
+REUSE = {"tensor cores": 80.0, "fma": 20.0, "fma64": 20.0}
+"""Products for each operand element (the harmonic mean of a tile's sides, halved) with which a unit reaches its rate; below,
+it goes with the root. Tensor cores: 128 x 256 reaches it, 64 x 64 does 0.6 (fitted to prototypes); multiply-adds are
+fourteen times slower but read registers for shared memory four times as dear."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def cost(outs: tuple[Out, ...], written: int, target: Target, late: frozenset[Ax
         tally = _Tally([(axes - late, b) for axes, b in outs], target, sweeping)
         refused = tally.run()
         if refused:
-            best = best if isinstance(best, Cost) else Refused(refused)
+            best = Refused(refused) if not sweeping else best
             continue
         c = _price(tally, moved, written, target)
         if isinstance(best, Refused) or c.seconds < best.seconds:
@@ -224,7 +227,7 @@ class _Tally:
                           (False, Dtype.f32): ("fma", self.target.fma32),
                           (False, Dtype.f64): ("fma64", self.target.fma64)}.get((p.mma, dtype(f)), ("vector", self.target.vector))
         chained = f in self.chained or any(product(g) for g in inside(f))
-        kept = CHAINED if chained else WITH_PROLOGUE if p.prologue else 1.0
+        kept = CHAINED if chained and p.mma else WITH_PROLOGUE if p.prologue else 1.0
         if 2 * n * (times - 1) / kept / rate > SLACK * (self.target.launch + 4 * volume(f.free) / self.target.bandwidth):
             return "recomputation costs more than storing"
         self.products.append((f, p))
@@ -263,13 +266,15 @@ class _Tally:
         """How many times as long as at the full rate the products take with the best tile: waves that are not full,
         tiles that stick out, tiles too small to reach the rate."""
         best = math.inf
-        for rows, columns, rate in TILES:
+        reuse = REUSE["tensor cores" if self.work.get("tensor cores") else "fma"]
+        for rows, columns in TILES:
             tiles = self._output_tiles(rows, columns)
             count = sum(t for t, _ in tiles)
             if not count:
                 continue
             padded = sum(t * waste for t, waste in tiles) / count
             waves = math.ceil(count / self.target.sms) * self.target.sms / count
+            rate = min(1.0, rows * columns / (rows + columns) / reuse) ** 0.5
             best = min(best, waves * padded / rate)
         return best if best < math.inf else 1.0
 

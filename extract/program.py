@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.egraph import EGraph
 from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Launch, Load, Mod,
-                               Op, Ref, RoundTo, Term, children, dtype, gathers, index, loads, rebuilt, subst)
+                               Op, Ref, Term, children, const, dtype, gathers, index, loads, rebuilt, subst)
+from deplodock.ir.meaning import Meaning
 from deplodock.ir.plan import Output
 from extract.cost import size
-from extract.structure import SPECIAL, assemble, canonical, folds, leaves, mirror, mirrored, tops, volume
+from extract.structure import SPECIAL, canonical, leaves, mirrored, tops, volume
 
 LEAVES = 2
 """Tensors that a class may be read from: of several that hold a value, the cheapest to read, and one more."""
@@ -98,10 +99,16 @@ class Program:
     """
     egraph: EGraph
     outputs: tuple[Term, ...]
+    given: tuple[Buffer, ...] = ()
+    """Inputs and parameters, in the order of the program."""
     rounds: bool = False
     """Whether operands of products may be rounded to 16 bits (numerics default and fast)."""
+    real: dict[Buffer, Buffer] = field(default_factory=dict)
+    """The program's own buffers: the search calls inputs and parameters by their place, so that names decide nothing."""
     buffers: dict[int, Buffer] = field(default_factory=dict)
     own: dict[Buffer, tuple[int, tuple[Axis, ...]]] = field(default_factory=dict)
+    source: dict[Buffer, Term] = field(default_factory=dict)
+    """The ground launch that each stored tensor was entered as."""
     rank: dict[Buffer, int] = field(default_factory=dict)
     targets: tuple[Buffer, ...] = ()
     constants: dict[Buffer, Output] = field(default_factory=dict)
@@ -115,6 +122,7 @@ class Program:
     """Classes that the program itself holds in a 16-bit dtype."""
 
     def __post_init__(self):
+        self._nodes: dict[int, tuple[Term, ...]] = {}
         self._tensors()
         self.small = smallest(self.egraph, self.buffers)
         self.folded = {c for c in self.egraph.bodies if c in self.egraph.parameter and self._worth_folding(self.small[c])}
@@ -128,10 +136,13 @@ class Program:
     def _tensors(self) -> None:
         g = self.egraph
         launch: dict[int, Launch] = {}
+        places = {b: i for i, b in enumerate(self.given)}
         for t, nodes in g.tensors.items():
-            given = [n for n in nodes if isinstance(n, Buffer)]
-            if given:
-                self.buffers[t] = given[0]
+            given = next((n for n in nodes if isinstance(n, Buffer)), None)
+            if given is not None:
+                name = f"{given.kind}{places.setdefault(given, len(places))}"
+                b = self.buffers[t] = Buffer(name, given.dtype, given.axes, given.kind)
+                self.real[b] = given
                 continue
             spelling = next((s for s in g.spellings.get(t, ()) if isinstance(s, Launch)), None)
             ls = g.launches(t)
@@ -142,6 +153,7 @@ class Program:
             kind = "output" if t in wanted else "stored"
             b = self.buffers[t] = Buffer(f"t{rank}", self._dtype(t), axes, kind)
             self.own[b], self.rank[b] = (body, axes), rank
+            self.source[b] = next(s for s in g.spellings[t] if isinstance(s, Launch) and s.axes == axes)
         self.targets = tuple(self.buffers[t] for t in wanted)
 
     def _dtype(self, t: int) -> Dtype:
@@ -194,6 +206,8 @@ class Program:
         if isinstance(t, Cast) and t.dtype == Dtype.f32 and dtype(t.body).is_16bit:
             return Cast(t.dtype, self.constant(t.body))
         t = canonical(t)
+        if not leaves(t) and not t.free:
+            return const(dtype(t), Meaning({}).body(t).array.item())
         seen, flipped = _mirror(t)
         axes: list[Axis] = []
         for a in _in_order(seen):
@@ -224,8 +238,14 @@ class Program:
                         self.narrow[c] = d
 
     def nodes(self, c: int) -> tuple[Term, ...]:
-        """What a class can be computed as: its nodes but loads; nothing where it is read as a constant."""
-        return () if c in self.folded else tuple(n for n in self.egraph.bodies[c] if not isinstance(n, Load))
+        """What a class can be computed as: its nodes but loads, in an order that names do not decide; nothing where it is
+        read as a constant."""
+        if c not in self._nodes:
+            nodes = [] if c in self.folded else [n for n in self.egraph.bodies[c] if not isinstance(n, Load)]
+            if len(nodes) > 1:
+                nodes.sort(key=lambda n: rebuilt(n, [self.small[x.number] for x in children(n)]).key)
+            self._nodes[c] = tuple(nodes)
+        return self._nodes[c]
 
     def _order(self) -> None:
         seen: set[int] = set()

@@ -1,0 +1,225 @@
+"""Extraction: from the e-graph of a program to plans of kernels, the cheapest first.
+
+    candidates   every kernel that is feasible and worth having (extract/kernels.py), at its cost (extract/cost.py)
+    cover        the cheapest sets of them that compute the outputs (extract/cover.py)
+    plan         the same as plain data: buffers, constants and their kernels, names after the user's program
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol, Sequence
+
+from deplodock.ir.dtype import Dtype
+from deplodock.ir.egraph import EGraph
+from deplodock.ir.loop import Buffer, Cast, Fold, Launch, Load, Term, children, dtype, loads, rebuilt
+from deplodock.ir.plan import Kernel, Output, Plan
+from deplodock.ir.show import Text, signature
+from deplodock.target import Target
+from extract.cost import Cost, cost, size
+from extract.cover import Cover, count, cover
+from extract.kernels import Candidate, Search, Statistics, candidates
+from extract.naming import identifier, kernel_name, renamed, unique
+from extract.program import Program
+from extract.structure import folds, tops
+
+
+class Statement(Protocol):
+    """One primitive step of the user's program, as entering it has named it (deplodock/enter.py)."""
+    name: str
+    launch: Launch
+    node: str
+    op: str
+    source: object
+
+
+class Result(Protocol):
+    tensor: Term
+
+
+class Entered(Protocol):
+    """What extraction reads of an entered program."""
+    inputs: tuple[Buffer, ...]
+    parameters: tuple[Buffer, ...]
+    statements: Sequence[Statement]
+    outputs: Sequence[Result]
+
+
+@dataclass
+class Extraction:
+    """plans: best first. candidates: the kernels that plans are made of. covers: the same plans, over candidates."""
+    plans: list[Plan]
+    covers: list[Cover]
+    candidates: list[Candidate]
+    program: Program
+    entered: Entered
+    target: Target
+    statistics: Statistics
+
+    def fewest(self) -> Plan:
+        """The plan of fewest kernels among the candidates, whatever the costs prefer."""
+        found = cover(stored(self.program), self.candidates, self.program.rank, 1, count)
+        return _Planner(self.program, self.entered, self.target).plan(found[0], self.candidates)
+
+    def __str__(self) -> str:
+        return report(self.plans[0], self.target)
+
+
+def extract(saturation, entered: Entered, target: Target, numerics: str = "default") -> Extraction:
+    """The cheapest plans of a saturated program on a target, kernels not scheduled yet.
+
+    saturation: has the frozen `egraph`. numerics: under strict no operand is rounded for a tensor core.
+    """
+    return extract_from(saturation.egraph, entered, target, numerics)
+
+
+def extract_from(egraph: EGraph, entered: Entered, target: Target, numerics: str = "default", best: int | None = None) -> Extraction:
+    """As extract(), from an e-graph alone. best: partial bodies kept of each kind, if not the usual number."""
+    program = Program(egraph, tuple(r.tensor for r in entered.outputs), entered.inputs + entered.parameters,
+                      rounds=numerics != "strict")
+    search = Search(program, target) if best is None else Search(program, target, best)
+    search.run()
+    found = candidates(program, search)
+    covers = cover(stored(program), found, program.rank)
+    planner = _Planner(program, entered, target)
+    plans = [planner.plan(c, found) for c in covers]
+    return Extraction(plans, covers, found, program, entered, target, search.statistics)
+
+
+def stored(program: Program) -> list[Buffer]:
+    """The targets that some kernel must write: not inputs that are returned as they are, nor tensors without elements."""
+    return [b for b in dict.fromkeys(program.targets) if b in program.rank and size(b)]
+
+
+class _Planner:
+    """Turns covers into plans: real buffers, constants and the kernels that compute them, names."""
+
+    def __init__(self, program: Program, entered: Entered, target: Target):
+        self.program, self.entered, self.target = program, entered, target
+        self.statement: dict[Buffer, Statement] = {}
+        for s in entered.statements:
+            b = program.buffers.get(program.egraph.number.get(s.launch, -1))
+            if b is not None:
+                self.statement.setdefault(b, s)
+        self.by_launch = {s.launch: s for s in entered.statements}
+
+    def plan(self, chosen: Cover, found: list[Candidate]) -> Plan:
+        p = self.program
+        self.taken = {b.name for b in self.entered.inputs + self.entered.parameters}
+        self.kernel_names: set[str] = set()
+        self.buffers = dict(p.real)
+        for b in dict.fromkeys([*(b for k in chosen.kernels for b in p_order(p, k.names)), *p.targets]):
+            self._stored(b)
+        self.once: list[Kernel] = []
+        self.made: dict[Buffer, Buffer] = {}
+        for k in chosen.kernels:
+            for b in sorted(k.reads, key=lambda b: b.name):
+                if b in p.constants:
+                    self._constant(b)
+        kernels = tuple(self._kernel(k) for k in chosen.kernels)
+        note = "optimal" if chosen.optimal else f"within {chosen.gap:.1%} of the optimum"
+        return Plan(self.entered.inputs, self.entered.parameters, tuple(self.once), kernels,
+                    tuple(self.buffers[b] for b in p.targets), chosen.optimal,
+                    (f"{note} among {len(found)} candidate kernels, under the costs for {self.target.name}",))
+
+    def _stored(self, b: Buffer) -> None:
+        if b not in self.buffers:
+            s = self.statement.get(b)
+            name = unique(identifier(s.name) if s else b.name, self.taken)
+            self.buffers[b] = Buffer(name, b.dtype, b.axes, b.kind)
+
+    # ---- constants ---------------------------------------------------------------------------------------------------
+
+    def _constant(self, b: Buffer) -> None:
+        """The kernel that computes a constant; folds inside folds become constants of their own, so that each is one
+        loop nest."""
+        if b in self.buffers:
+            return
+        o = self.program.constants[b]
+        body = self._flattened(o.body)
+        operands = [l.tensor for l in sorted(loads(o.body), key=lambda l: l.key)]
+        name = "_".join(dict.fromkeys(identifier(self.program.real[x].name) for x in operands if x in self.program.real))
+        made = Buffer(unique(f"folded_{name}"[:48], self.taken), o.buffer.dtype, o.buffer.axes, "constant")
+        self.buffers[b] = made
+        self._once(Output(made, o.axes, body), f"k_fold_{name}"[:48])
+
+    def _flattened(self, body: Term) -> Term:
+        below = children(body)
+        if isinstance(body, Fold):
+            body = rebuilt(body, [self._without_folds(self._flattened(c)) for c in below])
+        elif below:
+            body = rebuilt(body, map(self._flattened, below))
+        return body
+
+    def _without_folds(self, body: Term) -> Term:
+        """A body whose folds are read from constants of their own."""
+        for f in tops(body):
+            axes = tuple(sorted(f.free, key=lambda a: a.name))
+            made = Buffer(unique("folded_part", self.taken), dtype(f), axes, "constant")
+            self._once(Output(made, axes, f), "k_fold_part")
+            body = _replaced(body, f, Load(made, tuple(a + 0 for a in axes)))
+        return body
+
+    def _once(self, out: Output, name: str) -> None:
+        outs = renamed((out,), self.buffers)
+        priced = cost(((frozenset(outs[0].axes), outs[0].body),), size(out.buffer), self.target)
+        self.once.append(Kernel(unique(name, self.kernel_names), outs, cost=priced.seconds if isinstance(priced, Cost) else 0.0))
+
+    # ---- kernels -----------------------------------------------------------------------------------------------------
+
+    def _kernel(self, k: Candidate) -> Kernel:
+        computed = self._computed(k)
+        steps = [(s.op, bool(folds(s.launch.body))) for s in computed if not _moves(s.launch.body)]
+        name = unique(kernel_name(steps)[:56], self.kernel_names)
+        lines = dict.fromkeys(f"{s.node} = {s.op}" + (f"  # {s.source}" if s.source else "") for s in computed)
+        return Kernel(name, renamed(k.outs, self.buffers), cost=k.seconds, source=tuple(lines))
+
+    def _computed(self, k: Candidate) -> list[Statement]:
+        """The steps of the user's program that a kernel does, in program order."""
+        p = self.program
+        found: set[Term] = set()
+        stack = [p.source[b] for b in k.names]
+        while stack:
+            t = stack.pop()
+            if t in found:
+                continue
+            found.add(t)
+            for l in loads(t.body):
+                number = p.egraph.number.get(l.tensor)
+                if isinstance(l.tensor, Launch) and p.buffers.get(number) not in k.reads:
+                    stack.append(l.tensor)
+        return [s for s in self.entered.statements if s.launch in found]
+
+
+def _moves(body: Term) -> bool:
+    """Whether a step only moves data, or changes its dtype."""
+    return isinstance(body.body if isinstance(body, Cast) else body, Load)
+
+
+def p_order(p: Program, buffers) -> list[Buffer]:
+    return sorted(buffers, key=lambda b: p.rank[b])
+
+
+def _replaced(body: Term, old: Term, new: Term) -> Term:
+    if body is old:
+        return new
+    below = children(body)
+    return rebuilt(body, [_replaced(c, old, new) for c in below]) if below else body
+
+
+def report(plan: Plan, target: Target) -> str:
+    """What a plan runs: each kernel with its estimate, what it reads, and what it computes."""
+    total = sum(k.cost for k in plan.kernels)
+    lines = [f"{len(plan.kernels)} kernels, {total * 1e6:.1f} us estimated on {target.name}; {'; '.join(plan.notes)}"]
+    text = Text()
+    for k in plan.kernels:
+        names = ", ".join(b.name for b in k.reads)
+        lines.append(f"{k.name}: {k.cost * 1e6:.1f} us, reads {names}")
+        for o in k.outs:
+            at = ",".join(a.name for a in o.axes)
+            lines.append(f"  {o.buffer.name}[{at}]: {signature(o.axes, o.buffer.dtype)} = {text.term(o.body)}")
+    for k in plan.once:
+        for o in k.outs:
+            at = ",".join(a.name for a in o.axes)
+            lines.append(f"once {k.name}: {o.buffer.name}[{at}]: {signature(o.axes, o.buffer.dtype)} = {text.term(o.body)}")
+    return "\n".join(lines)
