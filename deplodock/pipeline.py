@@ -17,7 +17,7 @@ from deplodock.ir.plan import Kernel, Plan
 from deplodock.lower.cuda import CudaKernel, lower_cuda
 from deplodock.lower.kernel import lower_kernel
 from deplodock.lower.tile import lower_tile
-from deplodock.saturate import Saturation, saturate
+from deplodock.saturate import Saturation, catalogue, saturate
 from deplodock.target import Target, target as find_target
 from extract.extract import Extraction, extract
 from extract.schedule import schedule
@@ -29,6 +29,8 @@ class Compilation:
     captured: Captured
     target: Target
     numerics: str = "default"
+    groups: tuple[str, ...] | None = None
+    """The groups of laws to saturate with; None for all."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -53,7 +55,7 @@ class Compilation:
         """The e-graph of all programs that the laws prove equal."""
         self.entered
         with self._timed("saturate"):
-            return saturate(self.entered, numerics=self.numerics)
+            return saturate(self.entered, self.numerics, None if self.groups is None else catalogue(self.groups))
 
     @cached_property
     def extraction(self) -> Extraction:
@@ -99,10 +101,11 @@ class Compilation:
             return tuple(map(lower_cuda, kernels))
 
 
-def compile(captured: Captured, target: str | Target = "h200", numerics: str = "default") -> Compilation:
+def compile(captured: Captured, target: str | Target = "h200", numerics: str = "default",
+            groups: tuple[str, ...] | None = None) -> Compilation:
     """A program ready to be lowered as far as it is asked for.
 
     target: a GPU's name or an architecture (deplodock/target.py). numerics: strict, default or fast, as NUMERICS in
     README says. UnknownTarget if there is no such target.
     """
-    return Compilation(captured, target if isinstance(target, Target) else find_target(target), numerics)
+    return Compilation(captured, target if isinstance(target, Target) else find_target(target), numerics, groups)

@@ -21,7 +21,9 @@ def text(compilation, stage: str, cubins=()) -> str:
     match stage:
         case "torch": return str(compilation.torch)
         case "tensor": return compilation.entered.tensor_text
-        case "loop": return str(compilation.plan)
+        case "loop":
+            from extract.extract import report
+            return report(compilation.plan, compilation.target)
         case "tile": return "\n\n".join(map(str, compilation.tiles))
         case "kernel": return "\n\n".join(map(str, compilation.kernels))
         case "cuda": return cuda_source(compilation.cuda)
