@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from dataclasses import dataclass
+from typing import Mapping, NamedTuple
 
 from deplodock.encoding import Encoder, Engine, with_bodies
 from deplodock.ir.dtype import Dtype
@@ -16,10 +16,11 @@ from deplodock.ir.loop import (Axis, Buffer, Cast, Const, Fold, Index, Iota, Lau
                                gathers)
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One row: `form` is a term whose children are Refs, with the row's own class numbers; `children` are those numbers."""
-    form: Term
+class Node(NamedTuple):
+    """One row: `data` is what is no class, `children` the numbers of the classes it refers to (of an index list: those of
+    its loaded integers, for which Ref(0), Ref(1) .. stand in `data`, come last)."""
+    kind: str
+    data: tuple
     children: tuple[int, ...]
 
 
@@ -34,13 +35,18 @@ class Rows:
         """The engine's own value of each class."""
         self.bodies: dict[int, list[Node]] = defaultdict(list)
         self.tensors: dict[int, list[Node]] = defaultdict(list)
-        self.free = {self.number(r.inputs[0]): encoder.axes_of(engine.value_to_bigint(r.output)) for r in self._rows("free")}
-        self.lists = self._index_lists()
+        sets: dict[int, frozenset[Axis]] = {}
+        self.free: dict[int, frozenset[Axis]] = {}
+        for r in self._rows("free"):
+            mask = engine.value_to_bigint(r.output)
+            if mask not in sets:
+                sets[mask] = encoder.axes_of(mask)
+            self.free[self.number(r.inputs[0])] = sets[mask]
         self._read_bodies()
+        self._read_tensors()
         self.entered: dict[int, list[Term]] = defaultdict(list)
         for number, c in sorted((engine.value_to_i64(r.inputs[0]), self.number(r.output)) for r in self._rows("T")):
             self.entered[c].append(encoder.tensors[number])
-        self._read_tensors()
 
     def number(self, value) -> int:
         if value not in self._numbers:
@@ -51,9 +57,8 @@ class Rows:
     def _rows(self, name: str):
         return self.functions[name].rows
 
-    def ref(self, value) -> Ref:
-        c = self.number(value)
-        return Ref(c, self.free.get(c, frozenset()))
+    def free_of(self, c: int) -> frozenset[Axis]:
+        return self.free.get(c, frozenset())
 
     def having(self, relation: str) -> frozenset[int]:
         """The classes of a relation's first column."""
@@ -64,50 +69,53 @@ class Rows:
                 for name in ("dtype", "stored") for r in self._rows(name)}
 
     def _index_lists(self) -> dict:
+        """By value: the indices of a list, and the classes of its loaded integers."""
         lists, e = {}, self.engine
         for r in self._rows("At"):
-            lists[r.output] = self.encoder.indices[e.value_to_i64(r.inputs[0])]
+            lists[r.output] = self.encoder.indices[e.value_to_i64(r.inputs[0])], ()
         for r in self._rows("Gather"):
-            bodies = [self.ref(v) for v in e.value_to_vec(r.inputs[1])]
-            template = self.encoder.indices[e.value_to_i64(r.inputs[0])]
-            to = {b: bodies[b.number] for b in gathers(template)}
-            lists[r.output] = tuple(with_bodies(i, to) for i in template)
+            bodies = tuple(map(self.number, e.value_to_vec(r.inputs[1])))
+            lists[r.output] = self.encoder.indices[e.value_to_i64(r.inputs[0])], bodies
         return lists
 
     def _read_bodies(self) -> None:
-        e, ref = self.engine, self.ref
+        e, number, lists = self.engine, self.number, self._index_lists()
         text, integer = e.value_to_string, e.value_to_i64
-        axes = lambda v: self.encoder.axes[integer(v)]
-        readers = {
-            "Load": lambda t, i: Load(ref(t), self.lists[i]),
-            "Float": lambda d, v: const(Dtype(text(d)), e.value_to_f64(v)),
-            "Int": lambda d, v: const(Dtype(text(d)), integer(v)),
-            "Iota": lambda i: Iota(self.lists[i][0]),
-            "Op1": lambda o, *a: Op(text(o), tuple(map(ref, a))),
-            "Op2": lambda o, *a: Op(text(o), tuple(map(ref, a))),
-            "Op3": lambda o, *a: Op(text(o), tuple(map(ref, a))),
-            "Cast": lambda d, a: Cast(Dtype(text(d)), ref(a)),
-            "Round": lambda d, a: RoundTo(Dtype(text(d)), ref(a)),
-            "Fold1": lambda m, k, *a: self._fold(text(m), axes(k), tuple(map(ref, a))),
-            "Fold2": lambda m, k, *a: self._fold(text(m), axes(k), tuple(map(ref, a))),
-        }
-        for name, read in readers.items():
-            for r in self._rows(name):
-                form = read(*r.inputs)
-                self.bodies[self.number(r.output)].append(Node(form, _children(form)))
 
-    @staticmethod
-    def _fold(monoid: str, axes: tuple[Axis, ...], bodies: tuple[Ref, ...]) -> Fold:
-        name, _, part = monoid.partition(".")
-        return Fold(name, axes, bodies, int(part or 0))
+        def load(t, i):
+            indices, bodies = lists[i]
+            return (indices,), (number(t), *bodies)
+
+        def iota(i):
+            indices, bodies = lists[i]
+            return indices, bodies
+
+        def fold(m, k, *a):
+            name, _, part = text(m).partition(".")
+            return (name, self.encoder.axes[integer(k)], int(part or 0)), tuple(map(number, a))
+
+        def op(o, *a):
+            return (text(o),), tuple(map(number, a))
+
+        readers = {
+            "Load": load, "Iota": iota, "Op1": op, "Op2": op, "Op3": op, "Fold1": fold, "Fold2": fold,
+            "Float": lambda d, v: ((const(Dtype(text(d)), e.value_to_f64(v)),), ()),
+            "Int": lambda d, v: ((const(Dtype(text(d)), integer(v)),), ()),
+            "Cast": lambda d, a: ((Dtype(text(d)),), (number(a),)),
+            "Round": lambda d, a: ((Dtype(text(d)),), (number(a),)),
+        }
+        for kind, read in readers.items():
+            for r in self._rows(kind):
+                self.bodies[number(r.output)].append(Node(kind, *read(*r.inputs)))
 
     def _read_tensors(self) -> None:
         integer = self.engine.value_to_i64
         for r in self._rows("Buffer"):
-            self.tensors[self.number(r.output)].append(Node(self.encoder.tensors[integer(r.inputs[0])], ()))
+            node = Node("Buffer", (self.encoder.tensors[integer(r.inputs[0])],), ())
+            self.tensors[self.number(r.output)].append(node)
         for r in self._rows("Launch"):
-            form = Launch(self.encoder.axes[integer(r.inputs[0])], self.ref(r.inputs[1]))
-            self.tensors[self.number(r.output)].append(Node(form, (form.body.number,)))
+            node = Node("Launch", (self.encoder.axes[integer(r.inputs[0])],), (self.number(r.inputs[1]),))
+            self.tensors[self.number(r.output)].append(node)
 
     def smallest(self) -> tuple[dict[int, Term], dict[int, int]]:
         """A ground term for each class and its size: of fewest nodes (a load of a launch counts three), then of least key.
@@ -121,8 +129,9 @@ class Rows:
         offers: dict[tuple[int, int], list[Node]] = defaultdict(list)
 
         def offer(c: int, node: Node) -> None:
-            n = 1 + sum(size[x] for x in node.children) + 2 * (
-                isinstance(node.form, Load) and isinstance(best[node.children[0]], Launch))
+            n = 1 + sum(size[x] for x in node.children)
+            if node.kind == "Load" and isinstance(best[node.children[0]], Launch):
+                n += 2
             if (c, n) not in offers:
                 heapq.heappush(queue, (n, c))
             offers[c, n].append(node)
@@ -142,22 +151,33 @@ class Rows:
             if c in best:
                 continue
             size[c] = n
-            best[c] = min((with_children(node.form, best) for node in offers[c, n]), key=lambda t: t.key)
+            best[c] = min((term(node, best) for node in offers[c, n]), key=lambda t: t.key)
             for parent, node in waiting[c]:
                 if parent not in best and all(x in best for x in node.children):
                     offer(parent, node)
         return best, size
 
 
-def _children(form: Term) -> tuple[int, ...]:
-    """The classes that a node refers to, those in its indices among them."""
-    match form:
-        case Load(t, indices): return (t.number, *(b.number for b in gathers(indices)))
-        case Iota(i): return tuple(b.number for b in gathers((i,)))
-        case Op(_, args): return tuple(a.number for a in args)
-        case Cast(_, b) | RoundTo(_, b): return (b.number,)
-        case Fold(): return tuple(b.number for b in form.bodies)
-    return ()
+def term(node: Node, to: Mapping[int, Term]) -> Term:
+    """A node as a term, with terms in place of its classes."""
+    data, children = node.data, node.children
+    match node.kind:
+        case "Load": return Load(to[children[0]], _filled(data[0], children[1:], to))
+        case "Iota": return Iota(*_filled(data, children, to))
+        case "Op1" | "Op2" | "Op3": return Op(data[0], tuple(to[c] for c in children))
+        case "Cast": return Cast(data[0], to[children[0]])
+        case "Round": return RoundTo(data[0], to[children[0]])
+        case "Fold1" | "Fold2": return Fold(data[0], data[1], tuple(to[c] for c in children), data[2])
+        case "Launch": return Launch(data[0], to[children[0]])
+    return data[0]
+
+
+def _filled(indices: tuple[Index, ...], classes: tuple[int, ...], to: Mapping[int, Term]) -> tuple[Index, ...]:
+    """An index list with terms for its loaded integers."""
+    if not classes:
+        return indices
+    bodies = {Ref(n, frozenset()): to[c] for n, c in enumerate(classes)}
+    return tuple(with_bodies(i, bodies) for i in indices)
 
 
 def with_children(form: Term, to: dict[int, Term]) -> Term:
@@ -182,18 +202,18 @@ def freeze(rows: Rows) -> EGraph:
     order = {t: n for n, t in enumerate(rows.encoder.tensors.items)}
     tensors = sorted(rows.tensors, key=lambda c: (order.get(best.get(c), len(order)), best[c].key))
     bodies = sorted((c for c in rows.bodies if c in best), key=lambda c: (size[c], best[c].key))
-    refs = {c: Ref(n, rows.free.get(c, frozenset())) for n, c in enumerate([*tensors, *bodies])}
+    refs = {c: Ref(n, rows.free_of(c)) for n, c in enumerate([*tensors, *bodies])}
 
     def nodes(group: dict[int, list[Node]], classes: list[int]) -> dict[int, tuple[Term, ...]]:
-        return {refs[c].number: tuple(sorted((with_children(n.form, refs) for n in group[c]), key=_node_order))
-                for c in classes}
+        return {refs[c].number: tuple(sorted((term(n, refs) for n in group[c] if all(x in refs for x in n.children)),
+                                             key=_node_order)) for c in classes}
 
-    number = _numbers_of_entered(rows, refs)
+    of_bodies = nodes(rows.bodies, bodies)
     return EGraph(
-        bodies=nodes(rows.bodies, bodies), tensors=nodes(rows.tensors, tensors),
+        bodies=of_bodies, tensors=nodes(rows.tensors, tensors),
         free={refs[c].number: refs[c].axes for c in bodies},
         spellings={refs[c].number: tuple(rows.entered[c]) for c in tensors},
-        number=number,
+        number=_numbers_of_entered(rows, refs, of_bodies),
         parameter=frozenset(refs[c].number for c in rows.having("parameter") | rows.having("known") if c in refs),
         cut=frozenset(refs[c].number for c in rows.having("cut") if c in refs),
         dtypes={refs[c].number: d for c, d in rows.dtypes().items() if c in refs})
@@ -203,11 +223,10 @@ def _node_order(t: Term) -> tuple:
     return type(t).__name__, str(t)
 
 
-def _numbers_of_entered(rows: Rows, refs: dict[int, Ref]) -> dict[Term, int]:
+def _numbers_of_entered(rows: Rows, refs: dict[int, Ref], nodes: Mapping[int, tuple[Term, ...]]) -> dict[Term, int]:
     """The class of each ground tensor and body that was entered, by congruence: children first, as they were entered."""
     known: dict[Term, Ref] = {t: refs[c] for c, ts in rows.entered.items() for t in ts}
-    table = {with_children(n.form, refs): refs[c] for c, nodes in rows.bodies.items() for n in nodes
-             if all(x in refs for x in n.children) and c in refs}
+    table = {t: refs[c] for c in rows.bodies if c in refs for t in nodes[refs[c].number]}
     for t in rows.encoder.seen:
         if isinstance(t, Term) and t not in known:
             if (form := _over_classes(t, known)) in table:

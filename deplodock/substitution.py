@@ -11,11 +11,11 @@ second name one whose binder is free in a factor beside it, so that laws which m
 from __future__ import annotations
 
 import heapq
+from functools import cache
 
 from deplodock.encoding import Encoder
-from deplodock.ir.loop import (Axis, Buffer, Fold, Index, Launch, Load, Op, Term, children, gathers, index, loads, pick,
-                               subst)
-from deplodock.snapshot import Rows
+from deplodock.ir.loop import (Axis, Buffer, Fold, Index, Launch, Load, Term, children, index, loads, pick, subst)
+from deplodock.snapshot import Node, Rows
 
 DEPTH = 1
 
@@ -72,7 +72,7 @@ class Worklist:
 
     def pair(self, launch: Launch, indices: tuple[Index, ...], depth: int) -> None:
         """Enters what launch[indices] is equal to."""
-        if indices == tuple(map(index, launch.axes)) or (launch, indices) in self.pairs:
+        if indices == in_order(launch.axes) or (launch, indices) in self.pairs:
             return
         if depth > self.depth:
             self.deeper.add((launch, indices))
@@ -91,50 +91,60 @@ class Worklist:
         found = 0
         for nodes in rows.bodies.values():
             for n in nodes:
-                match n.form:
-                    case Load(): found += self._close_load(rows, n.form)
-                    case Fold(): rebinds += self._misnamed(rows, n.form)
-                    case Op("mul", (a, b)): rebinds += self._captured(rows, a, b) + self._captured(rows, b, a)
+                if n.kind == "Load":
+                    found += self._close_load(rows, n)
+                elif n.kind in ("Fold1", "Fold2"):
+                    rebinds += self._misnamed(rows, n)
+                elif n.kind == "Op2" and n.data == ("mul",):
+                    a, b = n.children
+                    rebinds += self._captured(rows, a, b) + self._captured(rows, b, a)
         if rebinds:
             best, _ = rows.smallest()
             for f, avoid in rebinds:
-                bodies = tuple(best[b.number] for b in f.bodies)
-                axes = pick(f.axes, avoid | frozenset().union(*(b.free for b in bodies)) - frozenset(f.axes))
-                renamed = tuple(subst(b, dict(zip(f.axes, map(index, axes)))) for b in bodies)
-                self.equal(Fold(f.monoid, f.axes, bodies, f.part), Fold(f.monoid, axes, renamed, f.part))
+                monoid, binders, part = f.data
+                bodies = tuple(best[c] for c in f.children)
+                axes = pick(binders, avoid | frozenset().union(*(b.free for b in bodies)) - frozenset(binders))
+                renamed = tuple(subst(b, dict(zip(binders, map(index, axes)))) for b in bodies)
+                self.equal(Fold(monoid, binders, bodies, part), Fold(monoid, axes, renamed, part))
         self._run()
         return found + len(rebinds)
 
-    def _close_load(self, rows: Rows, load: Load) -> int:
-        launches = [t for t in rows.entered[load.tensor.number] if isinstance(t, Launch)]
-        known = any((t, load.indices) in self.pairs or (t, load.indices) in self.deeper
-                    or load.indices == tuple(map(index, t.axes)) for t in launches)
-        if not launches or known or any(gathers(load.indices)):
+    def _close_load(self, rows: Rows, load: Node) -> int:
+        (indices,), (tensor, *gathered) = load.data, load.children
+        launches = [t for t in rows.entered[tensor] if isinstance(t, Launch)]
+        known = any((t, indices) in self.pairs or (t, indices) in self.deeper or indices == in_order(t.axes) for t in launches)
+        if not launches or known or gathered:
             return 0
-        self.enter(Load(launches[0], load.indices))
+        self.enter(Load(launches[0], indices))
         return 1
 
-    def _misnamed(self, rows: Rows, f: Fold) -> list[tuple[Fold, frozenset[Axis]]]:
+    def _misnamed(self, rows: Rows, f: Node) -> list[tuple[Node, frozenset[Axis]]]:
         """A fold whose binders are not the first free ones of their classes."""
-        rest = frozenset().union(*(b.axes for b in f.bodies)) - frozenset(f.axes)
-        return self._once(rows, f, pick(f.axes, rest), frozenset())
+        binders = f.data[1]
+        rest = frozenset().union(*map(rows.free_of, f.children)) - frozenset(binders)
+        return self._once(rows, f, pick(binders, rest), frozenset())
 
-    def _captured(self, rows: Rows, a: Term, b: Term) -> list[tuple[Fold, frozenset[Axis]]]:
+    def _captured(self, rows: Rows, a: int, b: int) -> list[tuple[Node, frozenset[Axis]]]:
         """Sums in the class a whose binder is free in the factor b beside it."""
-        sums = (n.form for n in rows.bodies[a.number] if isinstance(n.form, Fold) and n.form.monoid == "sum")
-        out = []
-        for f in sums:
-            if not b.axes.isdisjoint(f.axes):
-                rest = f.bodies[0].axes - frozenset(f.axes) | b.axes
-                out += self._once(rows, f, pick(f.axes, rest), b.axes)
+        free, out = rows.free_of(b), []
+        for f in rows.bodies[a] if free else ():
+            if f.kind == "Fold1" and f.data[0] == "sum" and not free.isdisjoint(f.data[1]):
+                rest = rows.free_of(f.children[0]) - frozenset(f.data[1]) | free
+                out += self._once(rows, f, pick(f.data[1], rest), free)
         return out
 
-    def _once(self, rows: Rows, f: Fold, axes: tuple[Axis, ...], avoid: frozenset[Axis]) -> list:
-        key = (f.monoid, f.part, f.axes, axes, tuple(rows.value[b.number] for b in f.bodies))
-        if axes == f.axes or key in self._rebound:
+    def _once(self, rows: Rows, f: Node, axes: tuple[Axis, ...], avoid: frozenset[Axis]) -> list:
+        key = (f.data, axes, tuple(rows.value[c] for c in f.children))
+        if axes == f.data[1] or key in self._rebound:
             return []
         self._rebound.add(key)
         return [(f, avoid)]
+
+
+@cache
+def in_order(axes: tuple[Axis, ...]) -> tuple[Index, ...]:
+    """The indices that read a launch over `axes` point by point."""
+    return tuple(map(index, axes))
 
 
 def _is_body(t: Term) -> bool:
