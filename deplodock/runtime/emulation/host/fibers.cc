@@ -52,7 +52,11 @@ void fiber_main() {
   Fiber* f = current;
   launch.entry->call(launch.arguments);
   Block& b = *f->block;
-  if (!f->held.empty()) fault("wgmma", 0, 0, "thread %u exits with a wgmma in flight", f->thread);
+  for (auto& group : f->products)
+    if (!group.empty()) {
+      fault("wgmma", group[0].pc, 0, "thread %u exits with a wgmma in flight", f->thread);
+      break;
+    }
   for (auto& group : f->stores)
     if (!group.empty()) {
       fault("tma", group[0].pc, 0, "thread %u exits while its TMA store may still read shared memory: no wait for the "
