@@ -43,7 +43,7 @@ def _exact(value):
     """A hash key that tells 1 from 1.0 from True, 0.0 from -0.0, and knows a NaN again."""
     if isinstance(value, tuple):
         return tuple(map(_exact, value))
-    return value if isinstance(value, Term) else (type(value), repr(value))
+    return value if isinstance(value, (Term, str, frozenset)) else (type(value), repr(value))
 
 
 class _HashConsing(type):
@@ -422,7 +422,7 @@ def dtype(t: Term) -> Dtype:
         case Iota(): return Dtype.i64
         case Cast(): return t.dtype
         case RoundTo(): return dtype(t.body)
-        case Fold("argmax" | "argmin", _, _, 1): return Dtype.i64
+        case Fold("argmax" | "argmin", _, bodies, part): return Dtype.i64 if part else dtype(bodies[0])
         case Fold(_, _, bodies, _): return dtype(bodies[-1])
         case Op(name, args):
             kind = OPS[name].result
