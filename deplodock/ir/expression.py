@@ -5,7 +5,7 @@
          | Element(array, index)                                         x[i], of an array of registers
          | Address(array, index)                                         &x[i], handed to a primitive
          | Pointer(buffer, index)                                        the address of an element in global memory
-         | Range(name)                                                   the byte address of a range of shared memory
+         | MapAddress(name)                                              &name, of a tensor map
          | Call(name, args, template) | Convert(type, a)
 
 Made with Python's operators: + - * // % & ^ >> <<, and with the functions below. `//` and `%` round as C does, which is
@@ -100,7 +100,7 @@ class Pointer(Operators):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Range(Operators):
+class MapAddress(Operators):
     name: str
 
 
@@ -117,7 +117,7 @@ class Convert(Operators):
     a: Expr
 
 
-Expr = (Int | Real | Name | Binary | Not | Neg | Choose | Element | Address | Pointer | Range | Call | Convert)
+Expr = (Int | Real | Name | Binary | Not | Neg | Choose | Element | Address | Pointer | MapAddress | Call | Convert)
 
 
 def expr(x: Expr | int) -> Expr:
@@ -384,7 +384,7 @@ def text(e: Expr, level: int = 0) -> str:
         case Int(v): return str(v) if v >= 0 or level == 0 else f"({v})"
         case Real(v, d): return literal(v, d) if v >= 0 or level == 0 else f"({literal(v, d)})"
         case Name(n, _): return n
-        case Range(n): return n
+        case MapAddress(n): return f"&{n}"
         case Not(a): return f"!{text(a, 11)}"
         case Neg(a): return f"-({text(a)})" if isinstance(a, (Neg, Int, Real)) else f"-{text(a, 11)}"
         case Convert(t, a): return f"({t}){text(a, 11)}"

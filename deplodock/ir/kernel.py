@@ -1,9 +1,9 @@
 """Kernel IR: the program of one thread of a block.
 
     Kernel  = name, params, maps, grid, threads, min_blocks, shared, ranges, mbarriers, body
-    Param   = name, dtype, written                     a pointer to a buffer in global memory
+    Param   = name, pointer, dtype, written            a buffer in global memory
     Map     = name, buffer, dims, strides, box, swizzle             a tensor map: how bulk copies see a buffer
-    Span    = name, offset, bytes                      a range of shared memory; Range(name) is its address
+    Span    = name, offset, bytes                      a range of shared memory; Name(name) is its address, a u32
     Stmt    = Let(name, type, value)                   a value that never changes
             | Variable(name, type, value)              one that does: positions in rings, phases
             | Array(name, type, size)                  registers
@@ -47,7 +47,9 @@ def registers(d: Dtype, n: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Param:
+    """A pointer to element 0 of the buffer `name`, called `pointer` in the text."""
     name: str
+    pointer: str
     dtype: Dtype
     written: bool
 
@@ -156,7 +158,7 @@ class Kernel:
 
     @property
     def written(self) -> frozenset[str]:
-        return frozenset(p.name for p in self.params if p.written)
+        return frozenset(p.pointer for p in self.params if p.written)
 
 
 def bodies(s: Stmt) -> tuple[tuple[Stmt, ...], ...]:
@@ -188,7 +190,7 @@ def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 def show(k: Kernel) -> str:
     """The text form: one statement a line, blocks by indentation."""
-    lines = [f"kernel {k.name}({', '.join(f'{p.name}: {p.dtype}' + (' out' if p.written else '') for p in k.params)})",
+    lines = [f"kernel {k.name}({', '.join(f'{p.pointer}: {p.dtype}' + (' out' if p.written else '') for p in k.params)})",
              f"  grid {k.grid}, block {k.threads}, shared {k.shared} bytes"]
     lines += [f"  from {s}" for s in k.source]
     lines += [f"  map {m.name} of {m.buffer}: {m.dtype}{list(m.dims)} box {list(m.box)} swizzle {m.swizzle}" for m in k.maps]

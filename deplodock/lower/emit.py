@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import contextmanager
-from typing import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Callable, Iterable, Iterator
 
 from deplodock.ir import tile
 from deplodock.ir.expression import Binary, Element, Expr, Int, Name, both, call, choose, compare, expr
@@ -12,6 +12,9 @@ from deplodock.ir.kernel import Array, Do, If, Loop, Map, Note, Set, Span, Stmt,
 from deplodock.ir.layout import Layout, Source, log2
 from deplodock.ir.loop import Axis, FloorDiv, Index, Mod
 from deplodock.lower.operators import RESERVED
+
+if TYPE_CHECKING:
+    from deplodock.lower.rings import Ring
 
 LANE = Name("lane", 32)
 SHARED_ALIGNMENT = 1024
@@ -35,8 +38,26 @@ class Emit:
         """Outside of loops, scratch memory may start here: the rings above it are not in use."""
         self.origins: dict[Axis, Expr] = {}
         self.multiples: dict[Axis, int] = {tile.origin(g.axis): g.tile for p in kernel.parts for g in p.grid}
+        self.multiples |= {s.var: s.step for p in kernel.parts for s in tile.walk(p.body) if isinstance(s, tile.For)}
         """What the value of each origin is a multiple of."""
         self.maps: list[Map] = []
+        self.rings: tuple[Ring, ...] = ()
+        """The rings of the part at hand that bulk copies fill."""
+        self.memory: dict[str, Expr] = {}
+        """Where the first slot of each shared tile lies."""
+        self.bases: dict[str, Expr] = {}
+        """Where the slot that is in use lies."""
+        self.has_stmatrix = kernel.copies_by_tma
+        self.statements: Callable[[tuple[tile.Stmt, ...], tile.For | None], None]
+        """Emits the statements of a loop's body, or of a part's; set by kernel.py, which knows them all."""
+        self.loop: Callable[[tile.For], None]
+        """Emits a loop, in the way of the kernel's rings; set by kernel.py."""
+        self.rings_ahead = False
+        """Whether a loop that fills rings is still to come: then scratch memory must not lie over them."""
+        self.lagging: list[Ring] = []
+        """Rings whose last slots go back when all products are done."""
+        self.bars: Expr = Int(0)
+        """The address of the first mbarrier."""
         self.late: list[Callable[[], None]] = []
         """What is to be emitted behind the next group of asynchronous products."""
         self.warp = Name("warp", kernel.threads // 32)
@@ -109,25 +130,35 @@ class Emit:
     def allocate(self, name: str, size: int, reuse: bool = False) -> Name:
         """The address of a new span; reuse: it may lie over the rings, which no loop uses now."""
         align = SHARED_ALIGNMENT if size >= SHARED_ALIGNMENT else 16
-        offset = -(-(self.scratch_floor if reuse and not self.depth else self.shared) // align) * align
+        over = reuse and not self.depth and not self.rings_ahead
+        offset = -(-(self.scratch_floor if over else self.shared) // align) * align
         self.shared = max(self.shared, offset + size)
         span = Span(self.fresh(name), offset, size)
         self.spans.append(span)
         return Name(span.name)
+
+    def place(self, t: tile.SharedTile, reuse: bool = False) -> None:
+        """Memory for all slots of a shared tile."""
+        self.memory[t.name] = self.bases[t.name] = self.allocate(t.name, t.shape.bytes * t.stages, reuse)
+
+    def ready(self, t: tile.SharedTile) -> None:
+        """Before a statement reads a shared tile."""
+        if any(c.dst.name == t.name for c in self.part.copies if not c.box):
+            self.land()
 
     def land(self) -> None:
         """Waits for the tiles that were filled once."""
         if self.landed:
             return
         self.do("dd_cp_async_wait", template=(0,))
-        if self.read_by_proxy(self.part.copies):
+        if self.read_by_proxy(c.dst.name for c in self.part.copies):
             self.do("dd_fence_async")
         self(self.sync)
         self.landed = True
 
-    def read_by_proxy(self, copies: Iterable[tile.Copy]) -> bool:
+    def read_by_proxy(self, names: Iterable[str]) -> bool:
         """Whether the tensor core itself reads one of these shared tiles."""
-        names = {c.dst.name for c in copies}
+        names = set(names)
         return any(isinstance(o, tile.Operand) and o.tile.name in names
                    for s in tile.walk(self.part.body) if isinstance(s, tile.Mma) for o in (s.a, s.b))
 

@@ -171,7 +171,7 @@ class Emulated:
         launches = [Launch(k.name, (k.grid, 1, 1), (k.threads, 1, 1), (*(Pointer(p.name) for p in k.params), *k.maps), k.shared)
                     for k in self.kernels]
         used = {p.name for k in self.kernels for p in k.params}
-        emulate({k.name: k.source for k in self.kernels}, launches, {n: tensors[self.table[n]] for n in sorted(used)},
+        emulate({k.name: k.text for k in self.kernels}, launches, {n: tensors[self.table[n]] for n in sorted(used)},
                 undefined={p.name for k in self.kernels for p in k.params if p.written})
 
 
