@@ -22,7 +22,7 @@ from torch.export.graph_signature import InputKind
 
 from deplodock.capture.code import Text, as_forward
 from deplodock.capture.export import decompose, export, leaves
-from deplodock.capture.graph import Translated, translate
+from deplodock.capture.graph import outputs_of, translate
 from deplodock.capture.operators import TABLE
 from deplodock.capture.values import moved_to
 from deplodock.errors import UnknownName, UsageError
@@ -145,7 +145,6 @@ def _capture_text(text: Text) -> Captured:
 
 def _captured(exported: ExportedProgram, inputs, names, prefix: str = "", text: Text | None = None, keep_writes: bool = True) -> Captured:
     """inputs: the flat example inputs; names: theirs; prefix: what to leave out of the paths of parameters."""
-    exported = decompose(exported, set(TABLE))
     tensors, called, paths = {}, {}, {}
     given = iter(zip(inputs, names))
     for spec in exported.graph_signature.input_specs:
@@ -160,33 +159,32 @@ def _captured(exported: ExportedProgram, inputs, names, prefix: str = "", text: 
             called[placeholder] = paths[placeholder].replace(".", "_")
     order = [p for p in tensors if p not in paths]
     tensors = {p: t for p, t in tensors.items() if isinstance(t, torch.Tensor)}
-    translated = translate(exported, tensors, called, paths, keep_writes)
-    program = translated.program
-    placeholders = {name: p for p, name in translated.names.items()}
+    program, names_of = translate(decompose(exported, set(TABLE)), tensors, called, paths, keep_writes)
+    placeholders = {name: p for p, name in names_of.items()}
+    read = [placeholders[v.name] for v in (*program.parameters, *program.inputs)]
+    graph = _eager(exported, outputs_of(exported, called, keep_writes), read, tensors)
     return Captured(program, tuple(tensors[placeholders[v.name]] for v in program.inputs),
-                    {v.name: tensors[placeholders[v.name]] for v in program.parameters},
-                    _eager(exported, translated, [placeholders[v.name] for v in (*program.parameters, *program.inputs)], tensors),
+                    {v.name: tensors[placeholders[v.name]] for v in program.parameters}, graph,
                     tuple(order.index(placeholders[v.name]) for v in program.inputs), exported.call_spec.out_spec, text)
 
 
-def _eager(exported: ExportedProgram, translated: Translated, order: list[str], tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:
-    """The graph as a module that takes the placeholders in `order` and returns the outputs.
+def _eager(exported: ExportedProgram, outputs: tuple[torch.fx.Node, ...], read: list[str],
+           tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:
+    """The graph as a module that takes the placeholders in `read`, in that order, and returns the outputs.
 
     A placeholder that only lends its shape is no input of the program: its example value is held instead.
     """
-    graph, copies = torch.fx.Graph(), {}
+    graph, copies, root = torch.fx.Graph(), {}, nn.Module()
     found = {n.name: n for n in exported.graph.nodes if n.op == "placeholder"}
-    for name in order:
+    for name in read:
         copies[found[name]] = graph.placeholder(name)
-    held = {name: tensors[name] for name, node in found.items() if node.users and name not in order and name in tensors}
-    for name in held:
-        copies[found[name]] = graph.get_attr(name)
+    for name, node in found.items():
+        if node not in copies and name in tensors:
+            root.register_buffer(name, tensors[name])
+            copies[node] = graph.get_attr(name)
     for node in exported.graph.nodes:
         if node.op not in ("placeholder", "output"):
             copies[node] = graph.node_copy(node, lambda n: copies.get(n))
-    graph.output(tuple(copies[n] for n in translated.outputs))
-    root = nn.Module()
-    for name, t in held.items():
-        root.register_buffer(name, t)
+    graph.output(tuple(copies[n] for n in outputs))
     graph.eliminate_dead_code()
     return torch.fx.GraphModule(root, graph)

@@ -65,17 +65,20 @@ def _check_numbers(exported: ExportedProgram) -> None:
 
 
 def decompose(exported: ExportedProgram, known: set[str]) -> ExportedProgram:
-    """The program with operators that are not in `known` replaced by PyTorch's own decompositions, where there are some.
+    """The program with operators that are not in `known` replaced by PyTorch's own decompositions, as long as there are some.
 
     `known` are overload names such as "softmax.int".
     """
-    table = torch.export.default_decompositions()
-    unknown = {n.target for n in exported.graph.nodes if is_operator(n) and n.target.__name__ not in known}
-    chosen = {target: table[target] for target in unknown if target in table}
-    if not chosen:
-        return exported
-    with torch.no_grad(), _quiet():
-        return exported.run_decompositions(chosen)
+    table = None
+    while unknown := {n.target for n in exported.graph.nodes if is_operator(n) and n.target.__name__ not in known}:
+        table = table or torch.export.default_decompositions()
+        chosen = {target: table[target] for target in unknown if target in table}
+        if not chosen:
+            break
+        with torch.no_grad(), _quiet():
+            exported = exported.run_decompositions(chosen)
+        known = known | {target.__name__ for target in chosen}  # one that is its own decomposition stays
+    return exported
 
 
 def leaves(tree) -> list:

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 from torch.export import ExportedProgram
@@ -20,32 +19,22 @@ _TRAINING = {"native_dropout.default", "_native_batch_norm_legit_functional.defa
 _MUTATIONS = {OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION}
 
 
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """A program, the names that it gives to the placeholders which the graph reads, and the graph's nodes that it returns."""
-    program: Program
-    names: dict[str, str]
-    outputs: tuple[torch.fx.Node, ...]
-
-
 def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], names: Mapping[str, str],
-              paths: Mapping[str, str], keep_writes: bool) -> Translated:
-    """The Torch IR of an exported program. Assertions are erased from its graph.
+              paths: Mapping[str, str], keep_writes: bool) -> tuple[Program, dict[str, str]]:
+    """The Torch IR of an exported program, and the names that it gives to the placeholders which the graph reads.
 
     tensors: placeholder -> its example value or parameter; names: placeholder -> its name in Torch IR (others keep their own);
     paths: placeholder of a parameter -> its path. Unless keep_writes is False, a write to an input is an error.
     """
-    for node in exported.graph.nodes:
-        if is_operator(node) and TABLE.get(node.target.__name__) is nothing:
-            exported.graph.erase_node(node)
-    read = {n.name for n in exported.graph.nodes if n.op == "placeholder" and n.users}
+    nodes = [n for n in exported.graph.nodes if not is_operator(n) or TABLE.get(n.target.__name__) is not nothing]
+    read = {n.name for node in nodes for n in node.all_input_nodes}
     tensors = {p: t for p, t in tensors.items() if p in read}
     device = check_devices(tensors, names)
     values = described(tensors, names, paths)
     inputs = tuple(v for p, v in values.items() if p not in paths)
     builder = Builder(inputs, tuple(v for p, v in values.items() if p in paths), device)
     results: dict[torch.fx.Node, object] = {}
-    for node in exported.graph.nodes:
+    for node in nodes:
         if node.op == "placeholder":
             results[node] = Arg(values[node.name].name) if node.name in values else None
         elif is_item(node):
@@ -54,8 +43,8 @@ def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], na
             results[node] = _operator(builder, node, results)
         elif node.op != "output":
             raise _unsupported(node)
-    outputs = _outputs(exported, names, keep_writes)
-    return Translated(builder.program(tuple(results[n] for n in outputs)), {p: v.name for p, v in values.items()}, outputs)
+    program = builder.program(tuple(results[n] for n in outputs_of(exported, names, keep_writes)))
+    return program, {p: v.name for p, v in values.items()}
 
 
 def _operator(builder: Builder, node: torch.fx.Node, results: dict) -> object:
@@ -88,7 +77,7 @@ def _argument(value, results: dict) -> object:
     return value
 
 
-def _outputs(exported: ExportedProgram, names: Mapping[str, str], keep_writes: bool) -> tuple[torch.fx.Node, ...]:
+def outputs_of(exported: ExportedProgram, names: Mapping[str, str], keep_writes: bool) -> tuple[torch.fx.Node, ...]:
     """The nodes that the user's program returns, without what it writes to its inputs."""
     outputs = []
     (returned,) = exported.graph.output_node().args

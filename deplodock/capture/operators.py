@@ -161,6 +161,33 @@ def with_index(value: str, index: str) -> Constructor:
     return construct
 
 
+def variance(finish: Callable[[Call, Arg], Arg]) -> Constructor:
+    """sum (x - mean)^2 / (n - correction), then `finish`; 16-bit floats in f32, rounded once."""
+    def construct(c: Call) -> Arg:
+        dims, wide = c.dims(c.get("dim")), c.dtype.compute
+        x, sizes = c.cast(c["self"], wide), c.shape_of(c["self"])
+        ones = tuple(1 if d in dims else n for d, n in enumerate(sizes))
+        off = c("sub", x, c("mean", x, dims=dims, keepdim=True, shape=ones, dtype=wide), shape=sizes, dtype=wide)
+        total = c("sum", c("mul", off, off, shape=sizes, dtype=wide), dims=dims, keepdim=bool(c["keepdim"]), dtype=wide)
+        correction = 1 if c["correction"] is None else c["correction"]
+        return c.cast(finish(c, c.wide("div", total, max(0, math.prod(sizes[d] for d in dims) - correction))), c.dtype)
+    return construct
+
+
+def vector_norm(c: Call) -> Arg:
+    """The 1-, 2- and infinity-norm; 16-bit floats in f32, rounded once."""
+    wide, order = c.dtype.compute, c["ord"]
+    options = dict(dims=c.dims(c["dim"]), keepdim=bool(c["keepdim"]), dtype=wide)
+    x = c.cast(c["self"], wide)
+    size = c.shape_of(x)
+    match order:
+        case 2: y = c.wide("sqrt", c("sum", c("mul", x, x, shape=size, dtype=wide), **options))
+        case 1: y = c("sum", c("abs", x, shape=size, dtype=wide), **options)
+        case math.inf: y = c("amax", c("abs", x, shape=size, dtype=wide), **options)
+        case _: raise c.unsupported(f"ord={order}")
+    return c.cast(y, c.dtype)
+
+
 def softmax(op: str) -> Constructor:
     def construct(c: Call) -> Arg:
         x = c.cast(c["self"], c.dtype)
@@ -226,10 +253,6 @@ def explicit_equation(equation: str, ranks: list[int]) -> str:
         letters = left.replace("...", "").replace(",", "")
         right = ("..." if "..." in left else "") + "".join(sorted(l for l in set(letters) if letters.count(l) == 1))
     return ",".join(map(spelled, terms, ranks)) + "->" + right.replace("...", fresh)
-
-
-def outer(c: Call) -> Arg:
-    return c("mul", c.reshape(c["self"], (c.shape[0], 1)), c.reshape(c["vec2"], (1, c.shape[1])))
 
 
 def attention(c: Call) -> Arg:
@@ -373,32 +396,28 @@ TABLE: dict[str, Constructor] = {
     **_each(lambda op: pointwise(op, "self"), """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin cos tan
         atan tanh sigmoid erf floor ceil trunc bitwise_not relu silu"""),
     **_rows(pointwise("sign", "self"), "sgn"),
-    **_rows(pointwise("erf", "self"), "special_erf"),
-    **_rows(pointwise("sigmoid", "self"), "special_expit"),
-    **_rows(pointwise("trunc", "self"), "fix"),
     **_rows(round_, "round round.decimals"),
-    **_rows(lambda c: c.pointwise("mul", c["self"], c["self"]), "square"),
     **_each(test, "isnan isinf"),
     **_rows(isfinite, "isfinite"),
     **_rows(scaled("add"), "add.Tensor add.Scalar"),
-    **_rows(scaled("sub"), "sub.Tensor sub.Scalar subtract.Tensor subtract.Scalar"),
+    **_rows(scaled("sub"), "sub.Tensor sub.Scalar"),
     **_rows(rsub, "rsub.Tensor rsub.Scalar"),
-    **_rows(pointwise("mul", "self", "other"), "mul.Tensor mul.Scalar multiply.Tensor multiply.Scalar"),
-    **_rows(pointwise("div", "self", "other"), "div.Tensor div.Scalar divide.Tensor divide.Scalar true_divide.Tensor true_divide.Scalar"),
-    **_rows(divide, "div.Tensor_mode div.Scalar_mode divide.Tensor_mode divide.Scalar_mode"),
+    **_rows(pointwise("mul", "self", "other"), "mul.Tensor mul.Scalar"),
+    **_rows(pointwise("div", "self", "other"), "div.Tensor div.Scalar"),
+    **_rows(divide, "div.Tensor_mode div.Scalar_mode"),
     **_rows(pointwise("floor_divide", "self", "other"), "floor_divide floor_divide.Scalar"),
     **_rows(pointwise("remainder", "self", "other"), "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor"),
     **_rows(pointwise("fmod", "self", "other"), "fmod.Tensor fmod.Scalar"),
     **_rows(pointwise("pow", "self", "exponent"), "pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar"),
-    **_rows(pointwise("atan2", "self", "other"), "atan2 arctan2"),
-    **_rows(pointwise("maximum", "self", "other"), "maximum max.other"),
-    **_rows(pointwise("minimum", "self", "other"), "minimum min.other"),
+    **_rows(pointwise("atan2", "self", "other"), "atan2"),
+    **_rows(pointwise("maximum", "self", "other"), "maximum"),
+    **_rows(pointwise("minimum", "self", "other"), "minimum"),
     **_rows(compare("eq"), "eq.Tensor eq.Scalar"),
-    **_rows(compare("ne"), "ne.Tensor ne.Scalar not_equal.Tensor not_equal.Scalar"),
-    **_rows(compare("lt"), "lt.Tensor lt.Scalar less.Tensor less.Scalar"),
-    **_rows(compare("le"), "le.Tensor le.Scalar less_equal.Tensor less_equal.Scalar"),
-    **_rows(compare("lt", "other", "self"), "gt.Tensor gt.Scalar greater.Tensor greater.Scalar"),
-    **_rows(compare("le", "other", "self"), "ge.Tensor ge.Scalar greater_equal.Tensor greater_equal.Scalar"),
+    **_rows(compare("ne"), "ne.Tensor ne.Scalar"),
+    **_rows(compare("lt"), "lt.Tensor lt.Scalar"),
+    **_rows(compare("le"), "le.Tensor le.Scalar"),
+    **_rows(compare("lt", "other", "self"), "gt.Tensor gt.Scalar"),
+    **_rows(compare("le", "other", "self"), "ge.Tensor ge.Scalar"),
     **_rows(logical("bitwise_and", "self", "other"), "logical_and"),
     **_rows(logical("bitwise_or", "self", "other"), "logical_or"),
     **_rows(logical("bitwise_xor", "self", "other"), "logical_xor"),
@@ -412,9 +431,8 @@ TABLE: dict[str, Constructor] = {
             "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar __rshift__.Tensor __rshift__.Scalar"),
     **_rows(where, "where.self where.ScalarOther where.ScalarSelf where.Scalar"),
     **_rows(masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
-    **_rows(clamp("min", "max"), "clamp clamp.Tensor clip clip.Tensor clamp_min clamp_min.Tensor clamp_max clamp_max.Tensor"),
+    **_rows(clamp("min", "max"), "clamp clamp.Tensor clamp_min clamp_min.Tensor clamp_max clamp_max.Tensor"),
     **_rows(clamp("min_val", "max_val"), "hardtanh"),
-    **_rows(lambda c: c.pointwise("minimum", c.pointwise("maximum", c["self"], 0), 6), "relu6"),
     **_rows(activation("gelu", "approximate"), "gelu"),
     **_rows(elu, "elu"),
     **_rows(leaky_relu, "leaky_relu"),
@@ -423,7 +441,7 @@ TABLE: dict[str, Constructor] = {
     **_rows(same, """clone alias detach lift lift_fresh lift_fresh_copy contiguous resolve_conj resolve_neg
         positive"""),
     **_rows(nothing, "_assert_tensor_metadata"),
-    **_rows(cast, "_to_copy to.dtype to.dtype_layout to.device to.other to.prim_Device type_as"),
+    **_rows(cast, "_to_copy"),
     **_rows(copy, "copy"),
     **_rows(dropout, "dropout feature_dropout alpha_dropout native_dropout"),
     # folds
@@ -438,12 +456,15 @@ TABLE: dict[str, Constructor] = {
     **_rows(arg_reduction("argmin"), "argmin"),
     **_rows(with_index("amax", "argmax"), "max.dim"),
     **_rows(with_index("amin", "argmin"), "min.dim"),
-    **_rows(softmax("softmax"), "softmax.int special_softmax"),
-    **_rows(softmax("log_softmax"), "log_softmax.int special_log_softmax"),
+    **_rows(variance(lambda c, v: v), "var.correction"),
+    **_rows(variance(lambda c, v: c.wide("sqrt", v)), "std.correction"),
+    **_rows(vector_norm, "linalg_vector_norm"),
+    **_rows(softmax("softmax"), "softmax.int"),
+    **_rows(softmax("log_softmax"), "log_softmax.int"),
     **_rows(norm("layer_norm", "weight", "bias"), "layer_norm"),
     **_rows(norm("rms_norm", "weight"), "rms_norm"),
     # products
-    **_rows(matmul("self", "other"), "matmul linalg_matmul"),
+    **_rows(matmul("self", "other"), "matmul"),
     **_rows(matmul("self", "mat2"), "mm bmm"),
     **_rows(matmul("self", "vec"), "mv"),
     **_rows(matmul("self", "tensor"), "dot"),
@@ -451,20 +472,19 @@ TABLE: dict[str, Constructor] = {
     **_rows(addmm("mat1", "mat2"), "addmm"),
     **_rows(addmm("batch1", "batch2"), "baddbmm"),
     **_rows(einsum, "einsum"),
-    **_rows(outer, "outer"),
     **_rows(attention, "scaled_dot_product_attention"),
     **_rows(embedding, "embedding"),
     # views
-    **_rows(reshape, """view reshape _unsafe_view view_as reshape_as flatten.using_ints unflatten.int ravel unsqueeze squeeze
+    **_rows(reshape, """view reshape _unsafe_view flatten.using_ints unflatten.int unsqueeze squeeze
         squeeze.dim squeeze.dims"""),
-    **_rows(permute, "permute transpose.int t swapaxes swapdims movedim.int movedim.intlist numpy_T mT adjoint"),
-    **_rows(expand, "expand expand_as broadcast_to"),
+    **_rows(permute, "permute transpose.int t movedim.int movedim.intlist mT adjoint"),
+    **_rows(expand, "expand"),
     **_rows(slice_, "slice.Tensor"),
     **_rows(narrow, "narrow"),
     **_rows(split, "split.Tensor split.sizes split_with_sizes chunk"),
     **_rows(select, "select.int"),
     **_rows(unbind, "unbind.int"),
-    **_rows(cat, "cat concat concatenate"),
+    **_rows(cat, "cat"),
     **_rows(stack, "stack"),
     **_rows(repeat, "repeat"),
     **_rows(repeat_interleave, "repeat_interleave.self_int"),

@@ -81,13 +81,14 @@ OPERATORS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where in the user's program something is: file, line (from 1), and that line's text."""
+    """Where in the user's program something is: file, line (from 1), and that line's text, of which 100 characters print."""
     file: str
     line: int
     text: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.text.strip()}"
+        text = self.text.strip()
+        return f"{self.file}:{self.line}: {text if len(text) <= 100 else text[:98] + '..'}"
 
 
 @dataclass(frozen=True, slots=True)
