@@ -371,7 +371,8 @@ def literal(value: float, dtype: Dtype) -> str:
         return "-DD_INF" if value < 0 else "DD_INF"
     if dtype == Dtype.f64:
         return repr(float(value))
-    rounded = np.float32(value)
+    with np.errstate(over="ignore"):
+        rounded = np.float32(value)
     if np.isinf(rounded):
         return "-DD_INF" if value < 0 else "DD_INF"
     short = str(rounded) if 1e-4 <= abs(rounded) < 1e7 or rounded == 0 else np.format_float_scientific(rounded, trim="0")
