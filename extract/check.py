@@ -6,15 +6,16 @@ before its loop has ended is an error, as is one that is read outside the tile t
 """
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Iterable, Mapping
 
 import numpy as np
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Buffer, Fold, Index, Term, dtype, index
+from deplodock.ir.loop import Axis, Buffer, Fold, Index, Term, index
 from deplodock.ir.meaning import Meaning, Named
 from deplodock.ir.plan import Output
+from extract.kernels import Candidate
 from extract.program import Program
 from extract.structure import before, inside, loops, mirror, mirrored, tops
 
@@ -146,30 +147,47 @@ def _least(x: np.ndarray):
 
 # ---- a program's values ----------------------------------------------------------------------------------------------
 
-def arguments(program: Program, seed: int = 0, given: Mapping[str, np.ndarray] | None = None) -> dict[Buffer, np.ndarray]:
-    """Values of inputs and parameters: normal numbers, small integers; `given` by name where that does not do."""
-    rng = np.random.default_rng(seed)
-    values = {}
-    for b in sorted({b for b in program.buffers.values() if b not in program.rank}, key=lambda b: b.name):
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What candidates are compared with: buffers that are given, the ground launch of each stored tensor, definitions of
+    constants, the tensors that the program returns. `small` takes a candidate's outputs to the same extents."""
+    given: dict[Buffer, Buffer]
+    stored: dict[Buffer, Term]
+    constants: dict[Buffer, Output]
+    targets: tuple[Buffer, ...]
+    small: "Resized"
+
+
+def source(program: Program, extents: Mapping[int, int] | None = None) -> Source:
+    """A program's own meaning, at its extents or at others: real extent -> small one."""
+    to = Resized(extents or {})
+    given = {to(b): to(real) for b, real in program.real.items()}
+    stored = {to(b): to(t) for b, t in program.source.items()}
+    constants = {to(b): to(o) for b, o in program.constants.items()}
+    return Source(given, stored, constants, to(program.targets), to)
+
+
+def arguments(source: Source, seed: int = 0, values: Mapping[str, np.ndarray] | None = None) -> dict[Buffer, np.ndarray]:
+    """Inputs and parameters: normal numbers and small integers; `values` by the program's names where that does not do."""
+    rng, made = np.random.default_rng(seed), {}
+    for b, real in source.given.items():
         shape = [a.extent for a in b.axes]
-        if given and b.name in given:
-            values[b] = np.asarray(given[b.name]).reshape(shape)
+        if values and real.name in values:
+            made[b] = np.asarray(values[real.name]).reshape(shape)
         elif b.dtype.is_float:
-            values[b] = rng.standard_normal(shape)
+            made[b] = rng.standard_normal(shape)
         else:
-            values[b] = rng.integers(0, 2 if b.dtype == Dtype.b8 else 4, shape)
-    return values
+            made[b] = rng.integers(0, 2 if b.dtype == Dtype.b8 else 4, shape)
+    return made
 
 
-def truth(program: Program, values: Mapping[Buffer, np.ndarray]) -> dict[Buffer, np.ndarray]:
+def truth(source: Source, values: Mapping[Buffer, np.ndarray]) -> dict[Buffer, np.ndarray]:
     """The value of every buffer: of stored ones by the source program's own terms, of constants by their definitions."""
-    meaning = Meaning(values)
+    meaning = Meaning({source.given[b]: x for b, x in values.items()})
     known = dict(values)
-    for number, b in program.buffers.items():
-        if b in program.rank:
-            known[b] = meaning.tensor(program.source[b])
+    known.update({b: meaning.tensor(t) for b, t in source.stored.items()})
     definitions = Meaning(known)
-    for b, o in program.constants.items():
+    for b, o in source.constants.items():
         known[b] = definitions.tensors[b] = definitions.over(o.body, o.axes)
     return known
 
@@ -179,28 +197,28 @@ def disagree(found: np.ndarray, wanted: np.ndarray) -> bool:
     return not np.allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
 
 
-def wrong_candidates(program: Program, kernels: Iterable, values: Mapping[Buffer, np.ndarray]) -> list:
+def wrong_candidates(source: Source, kernels: Iterable[Candidate], values: Mapping[Buffer, np.ndarray]) -> list[Candidate]:
     """The candidates that do not store what the source program does, each run by itself on the source's own values."""
-    known, wrong = truth(program, values), []
+    known, wrong = truth(source, values), []
     for k in kernels:
         try:
-            if any(disagree(x, known[b]) for b, x in run(k.outs, known).items()):
+            if any(disagree(x, known[b]) for b, x in run(source.small(k.outs), known).items()):
                 wrong.append(k)
         except (NotReady, KeyError):
             wrong.append(k)
     return wrong
 
 
-def wrong_outputs(program: Program, kernels: Iterable, values: Mapping[Buffer, np.ndarray]) -> list[str]:
+def wrong_outputs(source: Source, kernels: Iterable[Candidate], values: Mapping[Buffer, np.ndarray]) -> list[str]:
     """What a plan gets wrong, its kernels run one after the other on what they have stored themselves."""
-    known = truth(program, values)
-    mine = {b: x for b, x in known.items() if b not in program.rank}
+    known = truth(source, values)
+    mine = {b: x for b, x in known.items() if b not in source.stored}
     for k in kernels:
         try:
-            mine.update(run(k.outs, mine))
+            mine.update(run(source.small(k.outs), mine))
         except (NotReady, KeyError) as error:
             return [f"{type(error).__name__}: {error}"]
-    return [b.name for b in program.targets if disagree(mine[b], known[b])]
+    return [b.name for b in source.targets if disagree(mine[b], known[b])]
 
 
 # ---- smaller extents -------------------------------------------------------------------------------------------------

@@ -137,11 +137,12 @@ class _Planner:
             return
         o = self.program.constants[b]
         body = self._flattened(o.body)
-        operands = [l.tensor for l in sorted(loads(o.body), key=lambda l: l.key)]
-        name = "_".join(dict.fromkeys(identifier(self.program.real[x].name) for x in operands if x in self.program.real))
-        made = Buffer(unique(f"folded_{name}"[:48], self.taken), o.buffer.dtype, o.buffer.axes, "constant")
+        operands = {l.tensor for l in loads(o.body) if l.tensor in self.program.real}
+        largest = max(operands, key=lambda x: (size(x), x.name), default=None)
+        name = f"folded_{identifier(self.program.real[largest].name)}" if largest else "folded"
+        made = Buffer(unique(name, self.taken), o.buffer.dtype, o.buffer.axes, "constant")
         self.buffers[b] = made
-        self._once(Output(made, o.axes, body), f"k_fold_{name}"[:48])
+        self._once(Output(made, o.axes, body), f"k_{name}")
 
     def _flattened(self, body: Term) -> Term:
         below = children(body)

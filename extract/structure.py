@@ -266,7 +266,7 @@ def streams(f: Fold) -> frozenset[tuple]:
     for l in leaves(f):
         if not l.free.isdisjoint(f.axes):
             numbered = subst(l, slots).indices
-            found.add((l.tensor, tuple(m if (m := mirrored(i)) is not None else i for i in numbered)))
+            found.add((l.tensor, tuple(index(m) if (m := mirrored(i)) is not None else i for i in numbered)))
     return frozenset(found)
 
 

@@ -1,0 +1,300 @@
+"""A kernel's loops as the facts that schedule laws are about, and a law's row as the knobs of that kernel.
+
+Which family a kernel belongs to is read off its loops: a product inside the loop of another fold is `chained`, a product
+elsewhere is `product`, folds without products are `rows`, none `points`. The rows of laws are about tiles of rows and
+columns; which named axes these are is said here.
+"""
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from deplodock.ir.loop import Axis, Buffer, Load, Term, children, loads
+from deplodock.ir.plan import Schedule
+from deplodock.join import Relation, Row
+from deplodock.lower.structure import Loop, Product, Structure, limits
+from deplodock.target import Target
+from rules import schedule as laws
+
+ROUND = 0.6e-6
+"""Seconds from the request of a slab to its arrival."""
+ISSUE = 0.35
+"""Share of the multiply-adds that a register tile issues beside its loads."""
+
+
+def round_up(n: int, to: int) -> int:
+    return -(-n // to) * to
+
+
+def power(n: int) -> int:
+    """The least power of two that is not below n."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The dominant part of a kernel under one family's names. `fact` states it; axes are by role, slowest first."""
+    name: str
+    parts: tuple[Structure, ...]
+    fact: Row
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    depth: Axis | None
+    keys: Axis | None
+    size: int
+    batch: int
+    bytes: int
+    masked: bool
+
+    # ---- reading a kernel -----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def of(parts: tuple[Structure, ...], name: str) -> "Shape | None":
+        """None for a kernel that computes nothing, since its outputs are empty."""
+        if not parts:
+            return None
+        main = max(parts, key=lambda p: (work(p), -parts.index(p)))
+        found = [(l, p) for l in every(main.loops) for p in l.products]
+        chained = [(l, p) for l, p in found if any(i.products for i in l.inside)]
+        total = sum(b.dtype.bytes * math.prod(a.extent for a in b.axes) for p in parts for b in p.flat.views)
+        common = dict(name=name, parts=parts, bytes=total)
+        if chained:
+            return _chained(main, *chained[0], common)
+        if found:
+            return _product(main, found, common)
+        return _rows(main, common) if main.loops else _points(main, common)
+
+    # ---- from a row to knobs ----------------------------------------------------------------------------------------
+
+    def knobs(self, relation: Relation, row: tuple) -> Schedule:
+        """The schedule that a law's row stands for."""
+        r = dict(zip(relation.columns, row))
+        made = {"tensor_core": self._mma, "register_tiles": self._fma, "attention": self._chain,
+                "attention_fma": self._chain_fma, "row": self._row, "point": self._point}[relation.name](r)
+        return tuple(sorted(made.items()))
+
+    def _each(self, attribute) -> tuple[Axis, ...]:
+        return tuple(dict.fromkeys(attribute))
+
+    def _tiles(self, axes: tuple[Axis, ...], elements: int) -> dict[str, int]:
+        """A tile of so many elements over a group of axes: whole inner axes, then a part of the next."""
+        knobs = {}
+        for a in reversed(axes):
+            tile = min(elements, power(a.extent)) if a is not axes[0] else elements
+            knobs[f"tile.{a.name}"] = tile
+            elements = max(1, elements // tile)
+        return knobs
+
+    def _staged(self, r: dict) -> dict[str, int | str]:
+        """What a product's tile, chunk and ring are, in every part and for every loop."""
+        knobs: dict[str, int | str] = {"stages": r["stages"]}
+        for part in self.parts:
+            for l in every(part.loops):
+                knobs[f"tile.{l.axis.name}"] = r["bk"]
+                for p in l.products:
+                    rows, columns = sides(part, p)
+                    knobs |= self._tiles(rows, r["bm"]) | self._tiles(columns, r["bn"])
+        return knobs
+
+    def _mma(self, r: dict) -> dict:
+        knobs = self._staged(r) | {"atom": "mma"}
+        for rows, columns in self._groups():
+            knobs |= {f"warps.{rows[-1].name}": r["wm"], f"warps.{columns[-1].name}": r["wn"]}
+        return knobs
+
+    def _fma(self, r: dict) -> dict:
+        knobs = self._staged(r) | {"atom": "fma"}
+        for rows, columns in self._groups():
+            knobs |= {f"warps.{rows[-1].name}": r["wm"], f"lanes.{rows[-1].name}": 4,
+                      f"warps.{columns[-1].name}": r["wn"], f"lanes.{columns[-1].name}": 8,
+                      f"vec.{columns[-1].name}": min(4, r["fn"])}
+        return knobs
+
+    def _groups(self):
+        return {sides(part, p) for part in self.parts for l in every(part.loops) for p in l.products}
+
+    def _chain(self, r: dict) -> dict:
+        knobs = {"stages": r["stages"], "atom": "mma", f"tile.{self.keys.name}": r["keys"],
+                 f"tile.{self.depth.name}": round_up(self.depth.extent, 16)}
+        knobs |= self._tiles(self.rows, r["bm"]) | {f"warps.{self.rows[-1].name}": r["wm"]}
+        knobs |= {f"tile.{a.name}": round_up(a.extent, 16) for a in self.columns}
+        return knobs | self._order()
+
+    def _chain_fma(self, r: dict) -> dict:
+        knobs = self._chain(r) | {"atom": "fma", f"lanes.{self.rows[-1].name}": 4, f"lanes.{self.keys.name}": 8}
+        knobs[f"tile.{self.depth.name}"] = power(self.depth.extent)
+        for a in self.columns:
+            knobs |= {f"tile.{a.name}": max(8, power(a.extent)), f"lanes.{a.name}": 8}
+        return knobs
+
+    def _order(self) -> dict:
+        """Where a mask shortens the loop of late tiles' neighbours, the longest tiles of all batches come first."""
+        return {f"reverse.{self.rows[-1].name}": 1} if self.masked else {}
+
+    def _row(self, r: dict) -> dict:
+        knobs: dict[str, int | str] = {}
+        along = {a for part in self.parts for l in every(part.loops) for a in (l.axis,)}
+        along |= {a for part in self.parts for a in part.axes if a.extent == self.depth.extent and a not in self.rows}
+        for a in along:
+            span = r["vec"] * r["lanes"] * r["warps"]
+            knobs |= {f"tile.{a.name}": round_up(a.extent, span), f"vec.{a.name}": r["vec"],
+                      f"lanes.{a.name}": r["lanes"], f"warps.{a.name}": r["warps"]}
+        if self.rows and r["per_block"] > 1:
+            a = self.rows[-1]
+            knobs |= {f"tile.{a.name}": r["per_block"], f"lanes.{a.name}": r["per_block"]}
+        return knobs
+
+    def _point(self, r: dict) -> dict:
+        knobs: dict[str, int | str] = {}
+        for part in self.parts:
+            if not part.axes:
+                continue
+            *outer, a = part.axes
+            knobs |= {f"vec.{a.name}": r["vec"], f"lanes.{a.name}": r["lanes"], f"warps.{a.name}": r["warps"],
+                      f"tile.{a.name}": r["vec"] * r["lanes"] * r["warps"]}
+            if outer and r["outer"] > 1:
+                knobs |= {f"tile.{outer[-1].name}": r["outer"], f"lanes.{outer[-1].name}": r["outer"]}
+        return knobs
+
+    # ---- what a row is expected to cost -----------------------------------------------------------------------------
+
+    def cost(self, relation: Relation, row: tuple, target: Target) -> float:
+        """Seconds that the schedule of this row is expected to take. For ranking: counts of work, waves and latency."""
+        r = dict(zip(relation.columns, row))
+        memory = self.bytes / target.bandwidth
+        match relation.name:
+            case "tensor_core" | "register_tiles":
+                return memory + self._product_cost(r, target, relation.name == "tensor_core")
+            case "attention" | "attention_fma":
+                return memory + self._chain_cost(r, target, relation.name == "attention")
+            case "row":
+                count = max(1, math.prod(a.extent for a in self.rows))
+                blocks = -(-count // r["per_block"])
+                each = round_up(self.depth.extent, r["vec"] * r["lanes"] * r["warps"]) / (r["lanes"] * r["warps"])
+                waves = max(1.0, blocks * r["warps"] / (target.sms * 32))
+                return memory + waves * (2e-7 * r["warps"] ** 0.5 + each * 12 / target.clock) + self._narrow(r, target)
+            case "point":
+                count = max(1, math.prod(a.extent for a in self.columns))
+                per_block = r["vec"] * r["lanes"] * r["warps"] * r["outer"]
+                blocks = math.prod(-(-a.extent // t) for a, t in zip(self.columns, self._point_tiles(r)))
+                waste = blocks * per_block / count
+                idle = max(1.0, target.sms * 2 / blocks) * 1e-7
+                return memory * waste + idle + blocks / (target.sms * 16) * 2e-8 + self._narrow(r, target)
+        raise KeyError(relation.name)
+
+    def _point_tiles(self, r: dict) -> list[int]:
+        tiles = [1] * len(self.columns)
+        if tiles:
+            tiles[-1] = r["vec"] * r["lanes"] * r["warps"]
+        if len(tiles) > 1:
+            tiles[-2] = r["outer"]
+        return tiles
+
+    def _narrow(self, r: dict, target: Target) -> float:
+        """Accesses narrower than 16 bytes and rows of fewer than 32 lanes cost requests."""
+        return self.bytes / target.bandwidth * (0.05 * math.log2(16 / (r["vec"] * self.size)) + 0.02 * (32 / r["lanes"] - 1))
+
+    def _waves(self, blocks: int, shared: int, threads: int, target: Target) -> float:
+        fit = max(1, min(target.shared // max(shared, 1), 2048 // threads, target.registers // (threads * 168)))
+        return -(-blocks // (target.sms * min(fit, -(-blocks // target.sms))))
+
+    def _product_cost(self, r: dict, target: Target, mma: bool) -> float:
+        m, n = (math.prod(a.extent for a in g) for g in (self.rows, self.columns))
+        blocks = -(-m // r["bm"]) * -(-n // r["bn"]) * self.batch
+        threads = 32 * r["wm"] * r["wn"]
+        sides_ = self.fact.args[4]
+        slab = r["bk"] * self.size * (r["bm"] + sides_ * r["bn"])
+        waves = self._waves(blocks, slab * r["stages"], threads, target)
+        resident = min(blocks / target.sms / waves, 4) if blocks > target.sms else 1
+        rate = (target.mma * 0.6 if mma else target.fma32 * ISSUE * min(1, self._reuse(r)))
+        flops = 2 * r["bm"] * r["bn"] * r["bk"] * sides_
+        fill = min(1.0, threads * max(1, resident) / 256)
+        busy = flops / (rate / target.sms * fill) + slab / (100 * target.clock)
+        late = ROUND / (r["stages"] - 1)
+        rounds = -(-self.depth.extent // r["bk"])
+        return waves * max(1, resident) * rounds * max(busy, late / max(1, resident)) + waves * 2e-6
+
+    def _reuse(self, r: dict) -> float:
+        """Multiply-adds for each word read from shared memory, against the 4 that hide the reads."""
+        fm, fn = r["fm"], r["fn"]
+        return fm * fn / (fm + fn) / 2.5
+
+    def _chain_cost(self, r: dict, target: Target, mma: bool) -> float:
+        m = math.prod(a.extent for a in self.rows)
+        blocks = -(-m // r["bm"]) * self.batch
+        width = math.prod(a.extent for a in self.columns)
+        threads = 32 * r["wm"]
+        slab = r["keys"] * self.size * (self.depth.extent + width)
+        waves = self._waves(blocks, slab * r["stages"] + r["bm"] * self.depth.extent * self.size, threads, target)
+        resident = min(blocks / target.sms / waves, 4) if blocks > target.sms else 1
+        rate = target.mma * 0.5 if mma else target.fma32 * ISSUE
+        flops = 2 * r["bm"] * r["keys"] * (self.depth.extent + width)
+        fill = min(1.0, threads * max(1, resident) / 256)
+        busy = flops / (rate / target.sms * fill) + r["bm"] * r["keys"] / (16 * target.clock)
+        rounds = -(-self.keys.extent // r["keys"]) * (0.6 if self.masked else 1)
+        return waves * max(1, resident) * rounds * max(busy, ROUND / (r["stages"] - 1) / max(1, resident)) + waves * 2e-6
+
+
+# ---- families ----------------------------------------------------------------------------------------------------------
+
+def every(loops: tuple[Loop, ...]):
+    """All loops, those inside others too, outer ones first."""
+    for l in loops:
+        yield l
+        yield from every(l.inside)
+
+
+def work(part: Structure) -> int:
+    """Points of the widest loop of a part: which part of a kernel its schedule is made for."""
+    grid = math.prod(a.extent for a in part.axes)
+    return max([grid] + [math.prod(a.extent for a in f.free) * l.axis.extent for l in every(part.loops) for f in l.folds])
+
+
+def sides(part: Structure, p: Product) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """The axes of a product's rows and columns, slowest first: launch axes in their order, then those of loops."""
+    order = [*part.axes, *(l.axis for l in every(part.loops))]
+    place = lambda axes: tuple(sorted(axes, key=lambda a: order.index(a) if a in order else len(order)))
+    return place(p.rows), place(p.columns)
+
+
+def element(part: Structure) -> int:
+    """Bytes of the widest element that a part loads."""
+    return max((b.dtype.bytes for b in part.flat.views), default=4)
+
+
+def _product(part: Structure, found: list[tuple[Loop, Product]], common: dict) -> Shape:
+    loop, p = max(found, key=lambda x: x[0].axis.extent)
+    rows, columns = sides(part, p)
+    m, n = (math.prod(a.extent for a in g) for g in (rows, columns))
+    batch = math.prod(a.extent for a in part.axes if a not in rows and a not in columns)
+    size = p.dtype.bytes if p.dtype else max(4, element(part))
+    fact = laws.product(common["name"], m, n, loop.axis.extent, len(loop.products), size)
+    return Shape(fact=fact, rows=rows, columns=columns, depth=loop.axis, keys=None, size=size, batch=batch,
+                 masked=False, **common)
+
+
+def _chained(part: Structure, loop: Loop, p: Product, common: dict) -> Shape:
+    inner = next(i for i in loop.inside if i.products)
+    rows, columns = sides(part, p)
+    m, width = (math.prod(a.extent for a in g) for g in (rows, columns))
+    batch = math.prod(a.extent for a in part.axes if a not in rows and a not in columns)
+    size = p.dtype.bytes if p.dtype else max(4, element(part))
+    fact = laws.chained(common["name"], m, loop.axis.extent, inner.axis.extent, width, size)
+    return Shape(fact=fact, rows=rows, columns=columns, depth=inner.axis, keys=loop.axis, size=size, batch=batch,
+                 masked=any(limits(f) for f in loop.folds), **common)
+
+
+def _rows(part: Structure, common: dict) -> Shape:
+    loop = max(every(part.loops), key=lambda l: l.axis.extent)
+    rows = tuple(a for a in part.axes if a.extent != loop.axis.extent or a in frozenset().union(*(f.free for f in loop.folds)))
+    count = math.prod(a.extent for a in rows)
+    fact = laws.rows(common["name"], count, loop.axis.extent, element(part))
+    return Shape(fact=fact, rows=rows, columns=(), depth=loop.axis, keys=None, size=element(part), batch=1, masked=False,
+                 **common)
+
+
+def _points(part: Structure, common: dict) -> Shape:
+    *outer, last = part.axes or (Axis("one", 1),)
+    fact = laws.points(common["name"], math.prod(a.extent for a in outer), last.extent, element(part))
+    return Shape(fact=fact, rows=(), columns=part.axes, depth=None, keys=None, size=element(part), batch=1, masked=False,
+                 **common)

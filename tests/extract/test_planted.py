@@ -1,0 +1,107 @@
+"""Mistakes planted in the enumeration of kernels, each of which the check must see."""
+from __future__ import annotations
+
+import pytest
+
+import extract.check
+import extract.cost
+import extract.cover
+import extract.kernels
+import extract.program
+import extract.structure as structure
+from deplodock.ir.loop import Const, index
+from extract import check
+from tests.extract.support import decoder, saturated
+from tests.extract.test_suite import DECODER, PROGRAMS
+
+MODULES = (structure, extract.cost, extract.kernels, extract.check, extract.program)
+
+
+def replace(monkeypatch, name, value):
+    """Replaces a function wherever the extractor has imported it."""
+    for m in MODULES:
+        if hasattr(m, name):
+            monkeypatch.setattr(m, name, value)
+    structure.loops.cache_clear()
+
+
+def same_sweep(monkeypatch):
+    """A fold that must come before is put into the same sweep."""
+    replace(monkeypatch, "before", lambda f: {})
+
+
+def forgotten_inside(monkeypatch):
+    """A product inside a loop is forgotten."""
+    right = structure.inside
+    replace(monkeypatch, "inside", lambda f: tuple(g for g in right(f) if structure.product(g) is None))
+
+
+def unkept(monkeypatch):
+    """What a hoisted fold needs is not hoisted with it, whole."""
+    right = structure.before
+    replace(monkeypatch, "before", lambda f: {g: frozenset() for g in right(f)})
+
+
+def taken_for_itself(monkeypatch):
+    """A mirrored fold is taken for the fold itself."""
+    right = structure.mirror
+    replace(monkeypatch, "mirror", lambda f: (right(f)[0], ()))
+
+
+def unturned_constant(monkeypatch):
+    """A folded constant is read unmirrored."""
+    right = extract.program._mirror
+    monkeypatch.setattr(extract.program, "_mirror", lambda t: (right(t)[0], frozenset()))
+
+
+def same_streams(monkeypatch):
+    """Folds that read the same are taken for one."""
+    right, first = structure.orbit, {}
+    replace(monkeypatch, "orbit", lambda f: first.setdefault((f.monoid, f.axes, f.free, structure.streams(f)), right(f)))
+
+
+def order_of_choice(monkeypatch):
+    """Kernels run in the order in which they were chosen."""
+    monkeypatch.setattr(extract.cover._Cover, "_found", _unsorted)
+
+
+def _unsorted(self, found, known, path, total, gap):
+    chosen = []
+    while path is not None:
+        chosen.append(path[0])
+        path = path[1]
+    found.append(extract.cover.Cover(tuple(reversed(chosen)), total, gap))
+
+
+def wrong_scale(monkeypatch):
+    """A literal of a candidate is not the program's."""
+    right = structure.assemble
+    replace(monkeypatch, "assemble", lambda node, parts: right(
+        node, tuple(Const(p.dtype, 2.0) if isinstance(p, Const) and p.value == 1.0 else p for p in parts)))
+
+
+def wrong(name: str) -> int:
+    """Candidates and plans of a program of the suite that the check finds wrong, with whatever is planted."""
+    if name == "decoder":
+        s, extents = decoder(512, "float32"), DECODER
+    else:
+        s, extents = saturated(PROGRAMS[name]), {}
+    x = s.extract()
+    source = check.source(x.program, extents)
+    values = check.arguments(source)
+    return len(check.wrong_candidates(source, x.candidates, values)) + sum(
+        bool(check.wrong_outputs(source, c.kernels, values)) for c in x.covers)
+
+
+@pytest.mark.parametrize("mistake, program", [
+    (same_sweep, "layer_norm"), (forgotten_inside, "two_products"), (unkept, "two_products"), (taken_for_itself, "decoder"),
+    (unturned_constant, "decoder"), (same_streams, "layer_norm"), (order_of_choice, "matmul_chain"), (wrong_scale, "pointwise"),
+], ids=lambda v: getattr(v, "__name__", v))
+def test_a_planted_mistake_is_seen(monkeypatch, mistake, program):
+    assert wrong(program) == 0
+    mistake(monkeypatch)
+    try:
+        assert wrong(program) > 0
+    finally:
+        monkeypatch.undo()
+        structure.loops.cache_clear()
