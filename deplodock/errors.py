@@ -174,6 +174,14 @@ class ToolMissing(DeplodockError):
     expected = "{tool} on PATH or in an installed package: with it {purpose}"
 
 
+class IllegalSchedule(DeplodockError):
+    """No code exists for a kernel under its schedule. Facts: kernel, reason."""
+    title = "kernel {kernel} cannot be lowered under its schedule"
+    expected = "knobs that fit the kernel's loops and each other (deplodock/lower/tile.py describes them)"
+    found = "{reason}"
+    advice = "choose other knobs; if no schedule was given by hand, this is a bug of deplodock: please report it"
+
+
 class KernelRejected(DeplodockError):
     """The CUDA compiler refuses what was emitted. Facts: name, arch, found (its first errors)."""
     title = "kernel {name} does not compile for {arch}"

@@ -115,8 +115,8 @@ class Layout:
 
     def __str__(self) -> str:
         def bits(bs):
-            return " ".join(f"{b[0]}{b[1]}" if b else "." for b in bs)
-        regs = " ".join(f"{a}{step}" + (f"x{size}" if size != 2 else "") for a, step, size in self.regs)
+            return " ".join(f"{b[0]}:{b[1]}" if b else "-" for b in bs)
+        regs = " ".join(f"{a}:{step}" + (f"x{size}" if size != 2 else "") for a, step, size in self.regs)
         return f"reg({regs}) lane({bits(self.lane)}) warp({bits(self.warp)})"
 
 

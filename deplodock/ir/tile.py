@@ -17,7 +17,7 @@
            | MmaFence(accs) | MmaCommit() | MmaWait(n, accs)      wgmma: registers are ready; a group ends; all but n are done
            | Reduce(regs, monoid, sources)           within a thread, into partial results
            | Combine(regs, monoid, lanes, warps)     partial results over lanes, then over warps
-           | Promote(acc, part, loop, every)         acc += part, part = 0, each so many rounds of the loop and after it
+           | Promote(acc, part, loop, every)         acc += part, part = 0, each so many rounds of the loop
            | StoreShared(tile, reg)                  all threads meet before and after it
            | Store(access, reg) | CopyOut(access, tile)           an output; CopyOut by TMA
            | For(var, lo, hi, step, stages, copies, body)         copies: a ring of shared tiles, filled ahead of the body
@@ -31,7 +31,7 @@ and a product of wgmma reads from its fence to the wait that ends it, `lag` roun
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Iterator
 
@@ -45,6 +45,7 @@ OWN_OPS = {
     "round": "the source rounded to the dtype `to` and back",
     "finite": "0 where the source is -inf, else the source",
     "exp2sub": "2^(a - b)",
+    "fmax": "the greater; of a number and NaN, the number. Also a monoid, whose identity is -inf",
 }
 """Operators of Map and Assign beyond those of ir/ops.py."""
 
@@ -102,14 +103,12 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A tensor in global memory: a pointer that the kernel takes."""
+    """A tensor in global memory: a pointer to element 0 that the kernel takes."""
     buffer: Buffer
     strides: tuple[int, ...]
     """Elements from one value of each axis of the buffer to the next."""
-    offset: int
-    """Elements from the pointer to element 0."""
     alignment: int
-    """Bytes that the address of element 0 is a multiple of."""
+    """Bytes that the pointer is a multiple of."""
     written: bool
 
     @property
@@ -319,12 +318,13 @@ class Combine:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """acc = acc + part; part = 0. loop: the variable, whose every `every`-th round ends with it; None: always."""
+    """acc = acc + part; part = 0. loop: the variable of the loop around it, whose origin is a multiple of `step`: only in
+    the rounds where variable // step mod every is every - 1. None: always."""
     acc: Reg
     part: Reg
-    loop: Axis | None
-    step: int
-    every: int
+    loop: Axis | None = None
+    step: int = 1
+    every: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -479,6 +479,15 @@ def show_tile(k: Kernel) -> str:
     return _Show().kernel(k)
 
 
+def show_stmt(s: Stmt) -> str:
+    """A statement on one line; of a loop, its head."""
+    show = _Show()
+    if isinstance(s, For):
+        show.block((replace(s, body=()),), "")
+        return show.out[0]
+    return show.stmt(s)
+
+
 class _Show:
     def __init__(self):
         self.out: list[str] = []
@@ -505,7 +514,6 @@ class _Show:
         dense = dense_strides([a.extent for a in p.buffer.axes])
         shape = ",".join(str(a.extent) for a in p.buffer.axes)
         facts = [f"strides {','.join(map(str, p.strides))}"] if p.strides != dense else []
-        facts += [f"offset {p.offset}"] if p.offset else []
         facts += [f"aligned {p.alignment}"] if p.alignment != 16 else []
         return f"{p.name}: {p.dtype}[{shape}]" + (f" ({'; '.join(facts)})" if facts else "")
 

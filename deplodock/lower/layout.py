@@ -138,7 +138,7 @@ def aligned(access: Access, along: str, most: int) -> int:
 
     Every other stride, the origin and the extent must be multiples of it, and no guard may part them.
     """
-    if any(a.name == along for g in access.guards for i in (g.left, g.right) for a in i.free):
+    if access.step(along) != 1 or any(a.name == along for g in access.guards for i in (g.left, g.right) for a in i.free):
         return 1
     others = [c for atom, c in access.element.terms if not (isinstance(atom, Axis) and atom.name == along)]
     limits = [c.limit for c in access.coords if c.axis.name == along and c.limit is not None]
