@@ -28,14 +28,15 @@ from deplodock.errors import IllegalSchedule
 from deplodock.ir.layout import Shared, log2
 from deplodock.ir.loop import Const, index
 from deplodock.ir.plan import Kernel
-from deplodock.ir.tile import (Access, Compare, CopyOut, Fill, For, GridAxis, Kernel as TileKernel, Part, Reg, SharedTile,
+from deplodock.ir.tile import (Access, Compare, CopyOut, Fill, For, GridAxis, Kernel as TileKernel, Map, Part, Reg, SharedTile,
                                Store, StoreShared, origin)
 from deplodock.lower.box import box
 from deplodock.lower.flatten import Facts, Flat, Out, flatten, params
+from deplodock.lower.operators import RESERVED
 from deplodock.lower.structure import outer_folds
 from deplodock.lower.tile_body import access, lower
 from deplodock.lower.tile_fold import evaluate, roles_of
-from deplodock.lower.tile_scope import Bound, Knobs, Level, Scope, spreads
+from deplodock.lower.tile_scope import Bound, Knobs, Level, Names, Scope, spreads
 from deplodock.lower.verify import verify
 
 
@@ -46,13 +47,9 @@ def lower_tile(kernel: Kernel, facts: Facts = {}) -> TileKernel:
     """
     knobs, flats = Knobs(kernel.name, kernel.schedule), flatten(kernel, facts)
     known = params(kernel, facts)
-    taken = [p.name for p in known]
+    names = Names((*RESERVED, *(p.name for p in known)))
     warps = max([knobs.get("warps", 1), *(spreads(f, knobs)[1] for f in flats)])
-    parts = []
-    for flat in flats:
-        scope = Scope(flat, knobs, warps, taken)
-        parts.append(_part(scope))
-        taken = scope.taken
+    parts = [_part(Scope(flat, knobs, warps, names, evaluate)) for flat in flats]
     group = next(((k[6:], n) for k, n in knobs.values.items() if k.startswith("group.")), None)
     regs = tuple(map(int, str(knobs.get("regs")).split(","))) if knobs.get("regs") else None
     made = TileKernel(kernel.name, known, tuple(parts), warps, knobs.get("min_blocks", 1), knobs.roles,
@@ -120,7 +117,6 @@ def _store(s: Scope, o: Out, bodies) -> None:
 
 def _spread(s: Scope, value: Reg | Const, layout) -> Reg:
     """A value that is equal along some axes of an output, in every element of its tile."""
-    from deplodock.ir.tile import Map
     made = s.reg("out", value.dtype, layout)
     s.emit(Fill(made, value) if isinstance(value, Const) else Map(made, "copy", (value,)))
     return made

@@ -2,56 +2,25 @@
 
     evaluate(bodies)     the folds that bodies need, group by group of siblings
     loop(group)          one loop over their common axis, or none where one tile holds it
-    slices(items)        acc = acc (monoid) fold of the body over the chunk; products in steps along k
+    plan(fold)           how a fold is a product of the schedule's atom
 
 Sums of f32 that run long are taken in partial sums of PARTIAL terms, promoted into a second accumulator: one running sum
 over thousands of terms is not as accurate as promised.
 """
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.layout import Layout, Shared
-from deplodock.ir.loop import (Axis, Buffer, Cast, Const, Fold, Index, Iota, Load, Op, Term, cast, const, dtype, index, loads,
-                               op, subst, where)
-from deplodock.ir.tile import (Assign, Combine, Fill, For, Map, Mma, MmaCommit, MmaFence, MmaWait, Operand, Promote, Reduce, Reg,
-                               SharedTile, StoreShared, origin)
+from deplodock.ir.layout import Layout
+from deplodock.ir.loop import Axis, Fold, Index, Load, Term, const, dtype, index, loads, subst
+from deplodock.ir.tile import Combine, Fill, For, MmaWait, Promote, origin
 from deplodock.lower.flatten import identity
-from deplodock.lower.layout import copy_layout
 from deplodock.lower.structure import affine, limits, outer_folds, product, siblings, slack
-from deplodock.lower.tile_body import guarded, is_padded, lower, offsets, staged
+from deplodock.lower.tile_chunk import PARTIAL, Item, Plan, in_memory, promoted_inside, slices, spare
+from deplodock.lower.tile_online import finish_online, online, score_frame, start_online
 from deplodock.lower.tile_scope import K_STEP, Bound, Level, Roles, Scope, flipped
-
-PARTIAL = 64
-"""Terms of a partial sum; a sum of up to twice as many is not divided."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A product under the schedule at hand: its operands, and the tiled axes of its rows and columns."""
-    left: Term | None
-    right: Term
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    dtype: Dtype | None
-
-
-@dataclass
-class Item:
-    """What a loop accumulates for one fold, or for all parts of one: `folds` are the results that it gives."""
-    folds: dict[Fold, int]
-    monoid: str
-    bodies: tuple[Term, ...]
-    plan: Plan | None
-    accs: tuple[Reg, ...] = ()
-    part: Reg | None = None
-    layout: Layout | None = None
-    """Of a tile of elements."""
-    turns: int = 1
-    """Slices of a chunk, which idle warps take in turns."""
 
 
 def evaluate(s: Scope, bodies) -> None:
@@ -134,7 +103,7 @@ def loop(s: Scope, group: list[Fold]) -> None:
     s.levels.append(inner)
     sums, onlines = [i for i in items if i.monoid != "online"], [i for i in items if i.monoid == "online"]
     # An operand that is computed into registers is overwritten by the next chunk: its products end with their own chunk.
-    held = any(i.plan and not (_in_memory(i.plan.left) and _in_memory(i.plan.right)) for i in sums)
+    held = any(i.plan and not (in_memory(i.plan.left) and in_memory(i.plan.right)) for i in sums)
     lag = int(atom == "wgmma" and not whole and not held and not onlines and planned is not None)
     if sums:
         slices(s, axis, sums, roles, lag, fresh)
@@ -206,14 +175,6 @@ def _step(s: Scope, l: Load, k: Axis) -> int:
     return sum(c * stride for i, stride in zip(l.indices, s.flat.views[l.tensor].strides) for a, c in i.terms if a is k)
 
 
-def _in_memory(b: Term | None) -> bool:
-    """Whether an operand can be read from shared memory as it is."""
-    if b is None:
-        return False
-    x = b.body if isinstance(b, Cast) else b
-    return isinstance(x, Load) or is_padded(x)
-
-
 def _range(s: Scope, f: Fold, axis: Axis) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
     """The rows of a tile may agree that the body is the identity before some value of the axis, or from some value on."""
     lo, hi = [index(0)], [index(axis.extent)]
@@ -235,10 +196,10 @@ def _range(s: Scope, f: Fold, axis: Axis) -> tuple[tuple[Index, ...], tuple[Inde
 
 def _start(s: Scope, item: Item, axis: Axis, roles: Roles | None, fresh: bool) -> None:
     free = frozenset().union(*(b.free for b in (item.bodies[:1] if item.monoid == "online" else item.bodies)))
-    item.layout = s.frame(free | {axis}, roles)
+    item.layout = score_frame(s, item.bodies[0], axis, roles) if item.monoid == "online" else s.frame(free | {axis}, roles)
     rest = item.layout.project(s.tiled(free - {axis}))
     if item.monoid == "online":
-        _start_online(s, item, axis, roles, rest)
+        start_online(s, item, axis, roles, rest)
     elif item.monoid in ("argmax", "argmin"):
         value = dtype(item.bodies[0])
         item.accs = (s.reg("best", value, rest), s.reg("place", Dtype.i64, rest))
@@ -266,287 +227,21 @@ def _divided(s: Scope, item: Item, axis: Axis) -> bool:
 def _promote(s: Scope, items: list[Item], axis: Axis, tile: int) -> None:
     """At the end of a round: partial sums of so many rounds are complete."""
     for item in items:
-        if item.part and not _promoted_inside(item, tile):
+        if item.part and not promoted_inside(item, tile):
             every = PARTIAL // tile if item.plan else PARTIAL
             s.emit(Promote(item.accs[0], item.part, origin(axis), tile, every))
 
 
-def _promoted_inside(item: Item, tile: int) -> bool:
-    """Whether a chunk holds whole partial sums of a product."""
-    return item.plan is not None and tile >= PARTIAL
-
-
 def _finish(s: Scope, item: Item, axis: Axis, outer: Level) -> None:
     """Behind the loop: what threads hold of a result is joined."""
-    if item.part and not _promoted_inside(item, s.bind[axis.name].tile):
+    if item.part and not promoted_inside(item, s.bind[axis.name].tile):
         s.emit(Promote(item.accs[0], item.part))
     lanes = tuple(i for i, b in enumerate(item.layout.lane) if b and b[0] == axis.name)
     warps = tuple(i for i, b in enumerate(item.layout.warp) if b and b[0] == axis.name) + spare(item.layout, item.turns)
     if item.monoid == "online":
-        _finish_online(s, item, axis, lanes, warps, outer)
+        finish_online(s, item, axis, lanes, warps, outer)
         return
     if not item.plan and (lanes or warps):
         s.emit(Combine(item.accs, item.monoid, axis.name, lanes, warps))
     for f, part in item.folds.items():
         outer.memo[f] = item.accs[part]
-
-
-def spare(layout: Layout, slices_: int) -> tuple[int, ...]:
-    """Warp bits that would only hold copies of a folded tile: the slices of the axis are dealt out over them instead."""
-    return tuple(i for i, b in enumerate(layout.warp) if b is None)[:slices_.bit_length() - 1]
-
-
-# ---- what runs in a loop ---------------------------------------------------------------------------------------------
-
-@contextmanager
-def narrowed(s: Scope, axis: Axis, off: int, step: int):
-    """Within it, the axis means a slice of the chunk."""
-    chunk, level = s.bind[axis.name], s.levels[-1]
-    s.bind[axis.name] = replace(chunk, off=off, span=step)
-    s.levels.append(Level(level.stmts, None, None, level.memo) if step == chunk.tile else Level(level.stmts, None, axis.name))
-    yield
-    s.levels.pop()
-    s.bind[axis.name] = chunk
-
-
-def slices(s: Scope, axis: Axis, items: list[Item], roles: Roles | None, lag: int = 0, fresh: bool = False) -> None:
-    """acc = acc (monoid) fold of the body over the chunk, for all items, slice by slice where one is a product."""
-    if s.knobs.atom == "wgmma" and any(i.plan for i in items):
-        _async_slices(s, axis, items, roles, lag, fresh)
-        return
-    evaluate(s, [b for i in items for b in i.bodies])    # folds inside: once a chunk, whatever the slices
-    tile, step = s.bind[axis.name].tile, _step_of(s, axis, items)
-    operands = {id(i): _operands(s, i, axis) for i in items if i.plan}
-    for off in range(0, tile, step):
-        with narrowed(s, axis, off, step):
-            for i in items:
-                if i.plan:
-                    _multiply(s, i, axis, roles, *operands[id(i)])
-                else:
-                    _reduce(s, i, axis, roles, off // step, tile // step)
-        if (off + step) % PARTIAL == 0 or off + step == tile:
-            for i in items:
-                if i.part and _promoted_inside(i, tile):
-                    s.emit(Promote(i.accs[0], i.part))
-
-
-def _step_of(s: Scope, axis: Axis, items: list[Item]) -> int:
-    """Elements of the axis that are taken at once: one step of a product, or the whole chunk."""
-    tile = s.bind[axis.name].tile
-    products = [i for i in items if i.plan]
-    if not products:
-        return tile
-    step = K_STEP if s.knobs.atom != "fma" else 16 // dtype(products[0].bodies[-1]).bytes
-    s.require(tile % step == 0, f"tile.{axis.name} = {tile} is no multiple of {step}, one step of {s.knobs.atom}")
-    return step
-
-
-def _reduce(s: Scope, item: Item, axis: Axis, roles: Roles | None, turn: int, turns: int) -> None:
-    layout = s.frame(frozenset().union(*(b.free for b in item.bodies)) | {axis}, roles)
-    first = lower(s, masked(s, item.bodies[0], item.monoid, axis), layout, stage=bool(roles))
-    rest = tuple(lower(s, b, layout, stage=bool(roles)) for b in item.bodies[1:])
-    item.turns = turns
-    on = tuple((w, turn >> i & 1) for i, w in enumerate(spare(layout, turns)))
-    s.emit(Reduce((item.part,) if item.part else item.accs, item.monoid, (first, *rest), on))
-
-
-def _operands(s: Scope, item: Item, axis: Axis) -> tuple[Term, Term]:
-    """The factors of a product as it takes them: 16 bits wide, or, in registers, through a shared tile where computed."""
-    left, right = item.plan.left, item.plan.right
-    if s.knobs.atom != "fma":
-        return masked(s, left.body, "sum", axis), masked(s, right.body, "sum", axis)
-    return stash(s, left, item.plan.rows, axis), stash(s, right, item.plan.columns, axis)
-
-
-def _multiply(s: Scope, item: Item, axis: Axis, roles: Roles, left: Term, right: Term) -> None:
-    rows, columns = ([s.bind[x].axis for x in (*group, axis.name)] for group in (item.plan.rows, item.plan.columns))
-    a = lower(s, left, s.frame(rows, roles), stage=True)
-    b = lower(s, right, s.frame(columns, roles), stage=True)
-    s.emit(Mma(item.part or item.accs[0], a, b, s.knobs.atom, axis.name))
-
-
-def _async_slices(s: Scope, axis: Axis, items: list[Item], roles: Roles, lag: int, fresh: bool) -> None:
-    """With wgmma: register operands first, then all products of the chunk in flight, then what runs beside them."""
-    products, beside = [i for i in items if i.plan], [i for i in items if not i.plan]
-    evaluate(s, [b for i in products for b in i.bodies])
-    tile, step, mmas = s.bind[axis.name].tile, _step_of(s, axis, items), []
-    operands = [_operands(s, i, axis) for i in products]
-    for off in range(0, tile, step):
-        with narrowed(s, axis, off, step):
-            for i, (left, right) in zip(products, operands):
-                rows, columns = ([s.bind[x].axis for x in (*group, axis.name)] for group in (i.plan.rows, i.plan.columns))
-                a, b = _source(s, left, rows, roles), _source(s, right, columns, roles)
-                s.require(isinstance(b, Operand), "the right factor of a wgmma is computed, or not contiguous: it must be read "
-                                                  "from shared memory")
-                mmas.append(Mma(i.accs[0], a, b, "wgmma", axis.name, fresh and off == 0))
-    accs = tuple(dict.fromkeys(m.acc for m in mmas))
-    for stmt in (MmaFence(() if fresh else accs), *mmas, MmaCommit()):
-        s.emit(stmt)
-    if beside:
-        evaluate(s, [b for i in beside for b in i.bodies])
-        for off in range(0, tile, step):
-            with narrowed(s, axis, off, step):
-                for i in beside:
-                    _reduce(s, i, axis, roles, off // step, tile // step)
-    s.emit(MmaWait(lag, accs))
-
-
-def _source(s: Scope, b: Term, axes: list[Axis], roles: Roles) -> Reg | Operand:
-    """An operand of wgmma: part of a shared tile where it is in memory, else registers."""
-    layout = s.frame(axes, roles)
-    if is_padded(b):
-        with guarded(s, affine(b.args[0])):
-            return _source(s, b.args[1], axes, roles)
-    if isinstance(b, Load) and b.tensor not in s.locals:
-        tile = staged(s, b)
-        if tile:
-            s.require(tile.shape.panels == 128, f"a row of {b.tensor.name}'s tile is no multiple of 128 bytes, as wgmma reads it")
-            return Operand(tile, offsets(s, b), layout)
-    return lower(s, b, layout)
-
-
-def stash(s: Scope, b: Term, group: tuple[str, ...], axis: Axis) -> Term:
-    """A factor that is computed goes through a shared tile, once a chunk, so that threads need not compute it each."""
-    if _in_memory(b) and not (isinstance(b, Load) and b.tensor in s.locals):
-        return b
-    bounds = [s.bind[a] for a in (*group, axis.name)]
-    shape = Shared(group, tuple(x.tile for x in bounds[:-1]), axis.name, bounds[-1].tile, dtype(b).bytes)
-    layout = copy_layout(shape, 16 // shape.size, s.warp_bits)
-    if any(layout.extent(x.axis.name) != x.tile for x in bounds):
-        layout = s.frame([x.axis for x in bounds], None)
-    if isinstance(b, Load):
-        layout = s.locals[b.tensor].layout
-    value = lower(s, masked(s, b, "sum", axis), layout, stage=True)
-    tile = SharedTile(s.name("computed"), dtype(b), shape, 1)
-    s.emit(StoreShared(tile, value))
-    return _leaf(s.stashed, tile, dtype(b), [x.axis for x in bounds])
-
-
-def _leaf(known: dict, value: Reg | SharedTile, d: Dtype, axes: list[Axis]) -> Load:
-    """A term that stands for a tile that exists."""
-    buffer = Buffer(value.name, d, tuple(axes), "stored")
-    known[buffer] = value
-    return Load(buffer, tuple(map(index, axes)))
-
-
-def masked(s: Scope, b: Term, monoid: str, axis: Axis) -> Term:
-    """Elements past the end of a ragged axis are the monoid's identity; a load is zero there by itself."""
-    x = s.bind[axis.name]
-    if not x.ragged or (monoid == "sum" and _vanishes(b, axis)):
-        return b
-    none = const(dtype(b), 0) if monoid == "sum" else identity("max" if monoid == "online" else monoid, dtype(b))
-    return where(op("lt", Iota(index(axis)), const(Dtype.i64, axis.extent)), b, none)
-
-
-def _vanishes(b: Term, axis: Axis) -> bool:
-    """Whether a body is zero where the reads beyond the end of an axis are."""
-    match b:
-        case Load(): return axis in b.free
-        case Cast(_, x): return _vanishes(x, axis)
-        case Op("mul", (x, y)):
-            return _vanishes(x, axis) and (_vanishes(y, axis) or isinstance(y, Const)) or isinstance(x, Const) and _vanishes(y, axis)
-        case Op("add" | "sub", (x, y)): return _vanishes(x, axis) and _vanishes(y, axis)
-        case Op("neg", (x,)): return _vanishes(x, axis)
-    return is_padded(b) and axis in b.args[1].free
-
-
-# ---- the online fold -------------------------------------------------------------------------------------------------
-
-LOG2E = 1.4426950408889634
-
-
-def scaled(score: Term) -> Term:
-    """score * log2(e): online folds run on the base-2 exponential. The factor goes into a constant that is there already."""
-    d = dtype(score)
-    match score:
-        case Const(_, v): return const(d, v * LOG2E)
-        case Op("where", (p, a, Const(_, v) as c)): return where(p, scaled(a), const(d, v * LOG2E))
-        case Op("mul", (a, Const(_, v))): return op("mul", a, const(d, v * LOG2E))
-        case Op("mul", (Const(_, v), a)): return op("mul", a, const(d, v * LOG2E))
-    return op("mul", score, const(d, LOG2E))
-
-
-def _start_online(s: Scope, item: Item, axis: Axis, roles: Roles | None, rest: Layout) -> None:
-    """m, the greatest score so far, and for each value v the sum of 2^(score - m) v."""
-    d, accs = dtype(item.bodies[0]), []
-    for n, v in enumerate(item.bodies[1:]):
-        product_ = item.plan is not None and not isinstance(v, Const)
-        free = frozenset([s.bind[a].axis for a in (*item.plan.rows, *item.plan.columns)]) if product_ else (
-            (item.bodies[0].free | v.free) - {axis})
-        behind = replace(roles, k=None) if roles else None
-        layout = s.frame(free, behind) if product_ or not isinstance(v, Const) else rest
-        accs.append(s.reg("l" if isinstance(v, Const) else "o", dtype(v), layout))
-    item.accs = (s.reg("m", d, rest), *accs)
-    for acc, start in zip(item.accs, (identity("max", d), *(const(a.dtype, 0) for a in accs))):
-        s.emit(Fill(acc, start))
-
-
-def online(s: Scope, item: Item, axis: Axis, roles: Roles | None) -> None:
-    """(m, sums) joined with the chunk's: a maximum, exponentials, and for each value a sum or a product."""
-    m, sums = item.accs[0], item.accs[1:]
-    score = scaled(item.bodies[0])
-    evaluate(s, item.bodies)
-    layout, d = s.frame(score.free | {axis}, roles), dtype(score)
-    scores = lower(s, masked(s, score, "online", axis), layout)
-    top, m1, safe, alpha = (s.reg(h, d, m.layout) for h in ("top", "m_new", "m_safe", "alpha"))
-    s.emit(Fill(top, identity("max", d)))
-    s.emit(Reduce((top,), "fmax", (scores,)))
-    if item.plan:                                        # the threads of a row agree on m, since they share its products
-        lanes = tuple(i for i, b in enumerate(layout.lane) if b and b[0] == axis.name)
-        warps = tuple(i for i, b in enumerate(layout.warp) if b and b[0] == axis.name)
-        if lanes or warps:
-            s.emit(Combine((top,), "fmax", axis.name, lanes, warps))
-    p = s.reg("p", d, scores.layout)
-    s.emit(Map(m1, "fmax", (m, top)))
-    s.emit(Map(safe, "finite", (m1,)))                   # a row that is masked whole has m = -inf
-    s.emit(Map(alpha, "exp2sub", (m, safe)))
-    s.emit(Map(p, "exp2sub", (scores, safe)))
-    s.emit(Assign(m, "copy", (m1,)))
-    weight = _leaf(s.locals, p, d, [s.bind[a].axis for a in s.order if a in p.layout.axes])
-    for acc, v in zip(sums, item.bodies[1:]):
-        _weigh(s, item, axis, roles, acc, v, weight, alpha)
-
-
-def _weigh(s: Scope, item: Item, axis: Axis, roles: Roles | None, acc: Reg, v: Term, weight: Load, alpha: Reg) -> None:
-    """acc = acc * alpha + sum of weight * v over the chunk."""
-    s.emit(Assign(acc, "mul", (acc, alpha)))
-    if isinstance(v, Const):
-        s.emit(Reduce((acc,), "sum", (s.locals[weight.tensor],)))
-        return
-    if not item.plan:
-        one = Item({}, "sum", (op("mul", weight, v),), None, (acc,))
-        slices(s, axis, [one], roles)
-        return
-    part, narrow = None, item.plan.dtype
-    left = weight
-    if s.knobs.atom == "fma":                            # a running sum of products over all keys would be a long one
-        part = s.reg("part", acc.dtype, acc.layout)
-        s.emit(Fill(part, const(acc.dtype, 0)))
-    else:
-        left = Cast(acc.dtype, Cast(narrow, weight))
-    p = Plan(left, item.plan.right, item.plan.rows, item.plan.columns, narrow)
-    one = Item({}, "sum", (op("mul", left, item.plan.right),), p, (part or acc,))
-    slices(s, axis, [one], roles)
-    if part:
-        s.emit(Assign(acc, "add", (acc, part)))
-
-
-def _finish_online(s: Scope, item: Item, axis: Axis, lanes, warps, outer: Level) -> None:
-    m, sums = item.accs[0], item.accs[1:]
-    if lanes or warps:
-        if item.plan:
-            for acc, v in zip(sums, item.bodies[1:]):
-                if isinstance(v, Const):
-                    s.emit(Combine((acc,), "sum", axis.name, lanes, warps))
-        else:
-            s.emit(Combine((m, *sums), "online", axis.name, lanes, warps))
-    for f, part in item.folds.items():
-        if part == 0:
-            outer.memo[f] = s.reg("greatest", m.dtype, m.layout)
-            s.emit(Map(outer.memo[f], "mul", (m, const(m.dtype, 1 / LOG2E))))
-            continue
-        v = item.bodies[part]
-        outer.memo[f] = sums[part - 1]
-        if isinstance(v, Const) and v.value != 1:
-            outer.memo[f] = s.reg("l", m.dtype, sums[part - 1].layout)
-            s.emit(Map(outer.memo[f], "mul", (sums[part - 1], v)))

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field, replace
-from typing import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Callable, Iterable
 
 from deplodock.errors import IllegalSchedule
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.layout import Layout, log2
-from deplodock.ir.loop import Axis, Fold, Index, Term, children, index, subst
+from deplodock.ir.loop import Axis, Fold, Index, Term, index, subst
 from deplodock.ir.tile import Compare, Coord, Copy, Reg, SharedTile, Stmt
-from deplodock.lower.flatten import Flat, View
+from deplodock.lower.flatten import Flat
 from deplodock.lower.layout import Spread, blocked, fragment, outer_operand
-from deplodock.lower.operators import RESERVED
 from deplodock.lower.structure import outer_folds, product
 
 ATOMS = ("mma", "wgmma", "fma", "none")
@@ -99,28 +99,39 @@ class Knobs:
         return Spread(vec, lanes, 0, warps, 0)
 
 
+class Names:
+    """Names of tiles that are unlike each other, and unlike those that are taken."""
+
+    def __init__(self, taken: Iterable[str]):
+        self.taken, self.last = set(taken), {}
+
+    def new(self, hint: str) -> str:
+        name = hint
+        while name in self.taken:
+            self.last[hint] = self.last.get(hint, 0) + 1
+            name = f"{hint}_{self.last[hint]}"
+        self.taken.add(name)
+        return name
+
+
 class Scope:
     """The state of the recursion, and the questions that all of it asks."""
 
-    def __init__(self, flat: Flat, knobs: Knobs, warps: int, taken: Iterable[str]):
+    def __init__(self, flat: Flat, knobs: Knobs, warps: int, names: Names, evaluate: Callable[[Scope, Iterable[Term]], None]):
         self.flat, self.knobs = flat, knobs
         self.bind: dict[str, Bound] = {}
         self.order: list[str] = []
         self.levels = [Level([])]
+        self.evaluate = partial(evaluate, self)
         self.guards: tuple[Compare, ...] = ()
         self.locals: dict[Term, Reg] = {}
         self.stashed: dict[Term, SharedTile] = {}
         self.mirrors: dict[Fold, tuple[Fold, Axis | None]] = {}
-        self._names = {n: 0 for n in (*taken, *RESERVED)}
+        self._names = names
         self.spreads, self.warp_bits = spreads(flat, knobs)[0], log2(warps)
         launch = {a.name for a in flat.axes}
         self.warp_axes = tuple(next((a for a, x in self.spreads.items() if a in launch
                                      and x.warp_at <= i < x.warp_at + log2(x.warps)), None) for i in range(self.warp_bits))
-
-    @property
-    def taken(self) -> tuple[str, ...]:
-        """The names that are in use."""
-        return tuple(self._names)
 
     def require(self, held: bool, reason: str) -> None:
         self.knobs.require(held, reason)
@@ -128,9 +139,7 @@ class Scope:
     # ---- names and statements ------------------------------------------------------------------------------------
 
     def name(self, hint: str) -> str:
-        """A name that nothing else in the kernel has."""
-        n = self._names[hint] = self._names.get(hint, -1) + 1
-        return self.name(f"{hint}_{n}") if n and f"{hint}_{n}" in self._names else f"{hint}_{n}" if n else hint
+        return self._names.new(hint)
 
     def reg(self, hint: str, dtype: Dtype, layout: Layout) -> Reg:
         return Reg(self.name(hint), dtype, layout)

@@ -1,0 +1,121 @@
+"""The online fold: (m, sums) with m = max s and, for each value v, sum of exp(s - m) v, in one pass over the scores.
+
+It is composed of what other folds are made of: a maximum, exponentials, sums and products. It runs on base-2 exponentials,
+with log2(e) in the scores. Where a value is a product, the threads of a row agree on m in every round; else each keeps its
+own, and they are joined behind the loop.
+"""
+from __future__ import annotations
+
+from dataclasses import replace
+
+from deplodock.ir.layout import Layout
+from deplodock.ir.loop import Axis, Cast, Const, Load, Op, Term, const, dtype, op, where
+from deplodock.ir.tile import Assign, Combine, Fill, Map, Reduce, Reg
+from deplodock.lower.flatten import identity
+from deplodock.lower.tile_body import lower
+from deplodock.lower.tile_chunk import Item, Plan, leaf, masked, slices
+from deplodock.lower.tile_scope import Level, Roles, Scope
+
+LOG2E = 1.4426950408889634
+
+
+def scaled(score: Term) -> Term:
+    """score * log2(e): online folds run on the base-2 exponential. The factor goes into a constant that is there already."""
+    d = dtype(score)
+    match score:
+        case Const(_, v): return const(d, v * LOG2E)
+        case Op("where", (p, a, Const(_, v) as c)): return where(p, scaled(a), const(d, v * LOG2E))
+        case Op("mul", (a, Const(_, v))): return op("mul", a, const(d, v * LOG2E))
+        case Op("mul", (Const(_, v), a)): return op("mul", a, const(d, v * LOG2E))
+    return op("mul", score, const(d, LOG2E))
+
+
+def start_online(s: Scope, item: Item, axis: Axis, roles: Roles | None, rest: Layout) -> None:
+    """m, the greatest score so far, and for each value v the sum of 2^(score - m) v."""
+    d, accs = dtype(item.bodies[0]), []
+    for n, v in enumerate(item.bodies[1:]):
+        product_ = item.plan is not None and not isinstance(v, Const)
+        free = frozenset([s.bind[a].axis for a in (*item.plan.rows, *item.plan.columns)]) if product_ else (
+            (item.bodies[0].free | v.free) - {axis})
+        behind = replace(roles, k=None) if roles else None
+        layout = s.frame(free, behind) if product_ or not isinstance(v, Const) else rest
+        accs.append(s.reg("l" if isinstance(v, Const) else "o", dtype(v), layout))
+    item.accs = (s.reg("m", d, rest), *accs)
+    for acc, start in zip(item.accs, (identity("max", d), *(const(a.dtype, 0) for a in accs))):
+        s.emit(Fill(acc, start))
+
+
+def score_frame(s: Scope, score: Term, axis: Axis, roles: Roles | None) -> Layout:
+    """The layout of a tile of scores: an accumulator of tensor cores is an operand as it is; one in registers is not."""
+    return s.frame(score.free | {axis}, None if s.knobs.atom == "fma" else roles)
+
+
+def online(s: Scope, item: Item, axis: Axis, roles: Roles | None) -> None:
+    """(m, sums) joined with the chunk's: a maximum, exponentials, and for each value a sum or a product."""
+    m, sums = item.accs[0], item.accs[1:]
+    score = scaled(item.bodies[0])
+    s.evaluate(item.bodies)
+    layout, d = score_frame(s, score, axis, roles), dtype(score)
+    scores = lower(s, masked(s, score, "online", axis), layout)
+    top, m1, safe, alpha = (s.reg(h, d, m.layout) for h in ("top", "m_new", "m_safe", "alpha"))
+    s.emit(Fill(top, identity("max", d)))
+    s.emit(Reduce((top,), "fmax", (scores,)))
+    if item.plan:                                        # the threads of a row agree on m, since they share its products
+        lanes = tuple(i for i, b in enumerate(layout.lane) if b and b[0] == axis.name)
+        warps = tuple(i for i, b in enumerate(layout.warp) if b and b[0] == axis.name)
+        if lanes or warps:
+            s.emit(Combine((top,), "fmax", axis.name, lanes, warps))
+    p = s.reg("p", d, scores.layout)
+    s.emit(Map(m1, "fmax", (m, top)))
+    s.emit(Map(safe, "finite", (m1,)))                   # a row that is masked whole has m = -inf
+    s.emit(Map(alpha, "exp2sub", (m, safe)))
+    s.emit(Map(p, "exp2sub", (scores, safe)))
+    s.emit(Assign(m, "copy", (m1,)))
+    weight = leaf(s.locals, p, d, [s.bind[a].axis for a in s.order if a in p.layout.axes])
+    for acc, v in zip(sums, item.bodies[1:]):
+        _weigh(s, item, axis, roles, acc, v, weight, alpha)
+
+
+def _weigh(s: Scope, item: Item, axis: Axis, roles: Roles | None, acc: Reg, v: Term, weight: Load, alpha: Reg) -> None:
+    """acc = acc * alpha + sum of weight * v over the chunk."""
+    s.emit(Assign(acc, "mul", (acc, alpha)))
+    if isinstance(v, Const):
+        s.emit(Reduce((acc,), "sum", (s.locals[weight.tensor],)))
+        return
+    if not item.plan:
+        one = Item({}, "sum", (op("mul", weight, v),), None, (acc,))
+        slices(s, axis, [one], roles)
+        return
+    part, narrow = None, item.plan.dtype
+    left = weight
+    if s.knobs.atom == "fma":                            # a running sum of products over all keys would be a long one
+        part = s.reg("part", acc.dtype, acc.layout)
+        s.emit(Fill(part, const(acc.dtype, 0)))
+    else:
+        left = Cast(acc.dtype, Cast(narrow, weight))
+    p = Plan(left, item.plan.right, item.plan.rows, item.plan.columns, narrow)
+    one = Item({}, "sum", (op("mul", left, item.plan.right),), p, (part or acc,))
+    slices(s, axis, [one], roles)
+    if part:
+        s.emit(Assign(acc, "add", (acc, part)))
+
+
+def finish_online(s: Scope, item: Item, axis: Axis, lanes, warps, outer: Level) -> None:
+    m, sums = item.accs[0], item.accs[1:]
+    if lanes or warps:
+        if item.plan:
+            for acc, v in zip(sums, item.bodies[1:]):
+                if isinstance(v, Const):
+                    s.emit(Combine((acc,), "sum", axis.name, lanes, warps))
+        else:
+            s.emit(Combine((m, *sums), "online", axis.name, lanes, warps))
+    for f, part in item.folds.items():
+        if part == 0:
+            outer.memo[f] = s.reg("greatest", m.dtype, m.layout)
+            s.emit(Map(outer.memo[f], "mul", (m, const(m.dtype, 1 / LOG2E))))
+            continue
+        v = item.bodies[part]
+        outer.memo[f] = sums[part - 1]
+        if isinstance(v, Const) and v.value != 1:
+            outer.memo[f] = s.reg("l", m.dtype, sums[part - 1].layout)
+            s.emit(Map(outer.memo[f], "mul", (sums[part - 1], v)))
