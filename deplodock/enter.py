@@ -67,12 +67,14 @@ class Entered:
 
     @property
     def tensor_text(self) -> str:
-        """Tensor IR: one statement a line."""
+        """Tensor IR: one statement a line, with the law that it comes from and the user's line."""
         names = self.names
+        text = Text(names)
         lines = [f"{b.name}: {signature(b.axes, b.dtype)} = {b.kind}" for b in self.inputs + self.parameters]
-        lines += [f"{s.name}: {signature(s.launch.axes, s.launch.dtype)} = {primitive(s.launch, names)}"
-                  for s in self.statements]
-        return "\n".join([*lines, "return " + " ".join(names[r.tensor] for r in self.outputs)])
+        for s in self.statements:
+            where = f" {s.source.file}:{s.source.line}" if s.source else ""
+            lines.append(f"{s.name}: {signature(s.launch.axes, s.launch.dtype)} = {text.primitive(s.launch)}  # {s.law}{where}")
+        return "\n".join([*lines, " ".join(["return", *(names[r.tensor] for r in self.outputs)])])
 
 
 def enter(program: Program) -> Entered:
@@ -84,16 +86,23 @@ def enter(program: Program) -> Entered:
 
 
 class _Entering:
+    """A program on its way in. Its tensors are buffers and launches with one axis for each dimension.
+
+    values: those tensors by name. named: what stands for them in Tensor IR. names: their first names. steps: by launch, in
+    program order, its name, the node it is part of and its definition. memo: of terms of Tensor IR that are launches now.
+    current, law, uses: the node and the definition being expanded, and how often each tensor in that is an operand.
+    """
+
     def __init__(self, program: Program):
         self.program = program
+        self.reserved = {v.name for v in program.inputs + program.parameters + program.nodes}
         self.values: dict[str, Term] = {}
-        """Buffers and launches by name, one axis for each dimension."""
         self.named: dict[str, Named] = {}
         self.names: dict[Term, str] = {}
         self.steps: dict[Term, tuple[str, Node, str]] = {}
-        """By launch: its name, the node it is part of, its definition. In program order."""
         self.memo: dict[Term, Term] = {}
-        self.law, self.uses = "", {}
+        self.current: Node | None = None
+        self.law, self.uses = "", Counter()
         for kind, values in (("input", program.inputs), ("parameter", program.parameters)):
             for v in values:
                 axes = tuple(Axis(f"i{d}", n) for d, n in enumerate(v.shape))
@@ -130,11 +139,10 @@ class _Entering:
 
     def _operator(self, t: Operator, result: dict) -> Term:
         """The launch of an operator. result: the shape and dtype of the node that it is, where they are known."""
-        operands, options = OPERATORS[t.name]
-        given = {"name": t.name, "args": t.args, **result,
-                 **dict(zip(operands + options + RESULT.get(t.name, ()), t.args))}
+        t = Operator(t.name, tuple(self._name(a) if isinstance(a, Term) and _open(a) else a for a in t.args))
         for law in DEFINITIONS[t.name]:
-            if not law.variables.keys() <= given.keys():
+            given = {"name": t.name, "args": t.args, **result, **dict(zip(_arguments(t.name, law), t.args))}
+            if not all(v in given and (sort != "Tensor" or isinstance(given[v], Term)) for v, sort in law.variables.items()):
                 continue
             equation = law.instance(**{v: given[v] for v in law.variables})
             if equation and equation.lhs is t:
@@ -208,7 +216,8 @@ class _Entering:
     def _record(self, made: Launch, label: str) -> Launch:
         if made not in self.names:
             base = f"{self.current.name}_{label}"
-            name = next(n for j in itertools.count(1) if (n := base + (str(j) if j > 1 else "")) not in self.values)
+            name = next(n for j in itertools.count(1)
+                        if (n := base + (str(j) if j > 1 else "")) not in self.reserved and n not in self.values)
             self.steps[made] = name, self.current, self.law
             self._bind(name, made)
         return made
@@ -235,6 +244,22 @@ class _Entering:
         n = len(p.inputs)
         return Entered(tuple(map(final, buffers[:n])), tuple(map(final, buffers[n:])), strides,
                        tuple(statements.values()), outputs)
+
+
+def _arguments(name: str, law: Law) -> tuple[str, ...]:
+    """The names of an operator's arguments: those of Torch IR, or the law's own for a part of a definition."""
+    if name not in OPERATORS:
+        return tuple(law.variables)
+    operands, options = OPERATORS[name]
+    return operands + options + RESULT.get(name, ())
+
+
+def _open(t: Term) -> bool:
+    """Whether an operator is in a tensor, so that its shape is not known yet."""
+    if isinstance(t, Operator):
+        return True
+    inside = (getattr(t, "arg", None), *getattr(t, "args", ()))
+    return any(isinstance(x, TensorTerm) and _open(x) for x in inside)
 
 
 def _uses(t: Term) -> Counter[Term]:
@@ -268,7 +293,3 @@ def _strides(v: Value, counts: tuple[int, ...], axes: tuple[Axis, ...]) -> tuple
         out += reversed(steps)
     return tuple(out)
 
-
-def primitive(launch: Launch, names: dict[Term, str]) -> str:
-    """A launch as a primitive of Tensor IR: `elementwise mul a b`, `reduction sum[k] a[m,k] * b[k,n]`, `index_map a[n,m]`."""
-    return Text(names).primitive(launch)

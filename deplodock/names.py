@@ -120,7 +120,7 @@ class Factoring:
             for d, i in zip(l.tensor.axes, l.indices):
                 if i.axis and i.axis.extent == d.extent:
                     self._sets.join((t, i.axis), (l.tensor, d))
-                elif not i.is_const:
+                elif not i.is_const and d.extent and not any(a.extent == 0 for a in i.free):
                     self._reads.append((t, l.tensor, d, i))
 
     def _arithmetic(self, t: Launch) -> None:

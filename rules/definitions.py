@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Iota, Launch, fold, load, op
+from deplodock.ir.loop import Axis, Iota, Launch, fold, index, load, op
 from deplodock.ir.loop import cast as cast_body
 from deplodock.ir.tensor import (Convert, Elements, Elementwise, IndexMap, Operator, Reduction, Shape, Tensor, amax, contract,
                                  convert_body, dtype, elementwise, elementwise_body, exp, index_map, like, linear,
                                  log, matmul, mean, places, reduce, reduction_body, rsqrt, shape, sigmoid, sum, to,
-                                 torch_op, value, where, wide)
+                                 part, torch_op, value, where, wide)
+from deplodock.facts import of_dtype, sixteen_bit
 from deplodock.law import law, rewrite
 
 Dims = tuple[int, ...]
@@ -269,66 +270,87 @@ def einsum(xs: tuple[Tensor, ...], equation: str) -> Tensor:
 
 # ---- attention -------------------------------------------------------------------------------------------------------
 
+sdpa = torch_op.scaled_dot_product_attention
+
+
 @law("exact")
-def sdpa_gqa_def(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, is_causal: bool, scale: Number):
-    """key head of query head h is h // r, r = query heads / key heads"""
-    sdpa = torch_op.scaled_dot_product_attention
+def sdpa_gqa_def(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, is_causal: bool, scale: Number):
+    """sdpa(q, k, v, gqa) = sdpa(q, heads(k), heads(v)): the key head of query head h is h // r"""
     return rewrite(sdpa(q, k, v, mask, is_causal, scale, True)).to(
-        sdpa(q, repeat_heads(k, q), repeat_heads(v, q), mask, is_causal, scale, False))
+        sdpa(q, part.heads(k, q), part.heads(v, q), mask, is_causal, scale, False))
 
 
 @law("reassociates")
 def sdpa_def(q: Tensor, k: Tensor, v: Tensor, scale: Number):
-    """sdpa(q, k, v) = Σₜ softmaxₜ(c·Σ_d q·k)·v"""
-    return rewrite(torch_op.scaled_dot_product_attention(q, k, v, None, False, scale, False)).to(
-        like(q, attend(scores(q, k, scale), v)))
+    """sdpa(q, k, v) = attend(scores(q, k), v)"""
+    return rewrite(sdpa(q, k, v, None, False, scale, False)).to(like(q, part.attend(part.scores(q, k, scale), v)))
 
 
 @law("reassociates")
 def sdpa_causal_def(q: Tensor, k: Tensor, v: Tensor, scale: Number):
-    """sdpa(q, k, v, causal) = Σₜ softmaxₜ(where(t ≤ m, c·Σ_d q·k, −∞))·v: every row keeps key 0"""
-    return rewrite(torch_op.scaled_dot_product_attention(q, k, v, None, True, scale, False)).to(
-        like(q, attend(where(causal(q, k), scores(q, k, scale), -math.inf), v)))
+    """sdpa(q, k, v, causal) = attend(where(t ≤ m, scores(q, k), −∞), v): every row keeps key 0"""
+    return rewrite(sdpa(q, k, v, None, True, scale, False)).to(
+        like(q, part.attend(where(part.causal(q, k), part.scores(q, k, scale), -math.inf), v)))
 
 
 @law("reassociates")
 def sdpa_mask_def(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scale: Number):
-    """sdpa(q, k, v, mask) as sdpa of the masked scores, 0 on a row where no key is live"""
-    s = masked(scores(q, k, scale), mask)
-    return rewrite(torch_op.scaled_dot_product_attention(q, k, v, mask, False, scale, False)).to(
-        like(q, where(elementwise("eq", amax(s, len(shape(q)) - 1), -math.inf), 0.0, attend(s, v))))
+    """sdpa(q, k, v, mask) = attend(masked(scores(q, k), mask), v), and 0 on a row where no score is above −∞"""
+    s = part.masked(part.scores(q, k, scale), mask)
+    dead = elementwise("eq", amax(s, len(shape(q)) - 1), -math.inf)
+    return rewrite(sdpa(q, k, v, mask, False, scale, False)).to(like(q, where(dead, 0.0, part.attend(s, v))))
 
 
-def repeat_heads(x: Tensor, q: Tensor) -> IndexMap:
-    """x with a head for each of q's: head h is x's head h // r."""
-    heads = shape(q)[-3]
-    r = heads // shape(x)[-3]
-    *batch, _, t, d = shape(x)
-    return index_map(x, (*batch, heads, t, d), lambda *i: (*i[:-3], i[-3] // r, *i[-2:]))
+@law("exact")
+def heads_def(x: Tensor, q: Tensor):
+    """heads(x)[.., h, t, d] = x[.., h // r, t, d], r = heads of q / heads of x"""
+    *batch, n, t, d = shape(x)
+    r = shape(q)[-3] // n
+    return rewrite(part.heads(x, q)).to(
+        index_map(x, (*batch, n * r, t, d), lambda *i: (*i[:-3], i[-3] // r, *i[-2:])))
 
 
-def scores(q: Tensor, k: Tensor, scale: Number) -> Tensor:
-    """c·Σ_d q·k in the dtype that arithmetic runs in."""
+@law("reassociates")
+def scores_def(q: Tensor, k: Tensor, scale: Number):
+    """scores(q, k)[.., m, t] = c·Σ_d q[.., m, d]·k[.., t, d], not rounded"""
     flipped = (*shape(k)[:-2], shape(k)[-1], shape(k)[-2])
-    return matmul(q, index_map(k, flipped, lambda *i: (*i[:-2], i[-1], i[-2]))) * scale
+    return rewrite(part.scores(q, k, scale)).to(
+        matmul(q, index_map(k, flipped, lambda *i: (*i[:-2], i[-1], i[-2]))) * scale)
 
 
-def causal(q: Tensor, k: Tensor) -> Elements:
-    """t ≤ m, over query positions m and key positions t."""
+@law("exact")
+def causal_def(q: Tensor, k: Tensor):
+    """causal(q, k)[m, t] = t ≤ m, over query positions m and key positions t"""
     m, t = Axis("m", shape(q)[-2]), Axis("t", shape(k)[-2])
-    return Elements((m, t), op("le", Iota(t + 0), Iota(m + 0)))
+    return rewrite(part.causal(q, k)).to(Elements((m, t), op("le", Iota(index(t)), Iota(index(m)))))
 
 
-def masked(s: Tensor, mask: Tensor) -> Tensor:
-    """Scores under a mask: b8 keeps where it is true, floats are added."""
-    return where(mask, s, -math.inf) if dtype(mask) == Dtype.b8 else s + wide(mask)
+@law("exact")
+def masked_where_def(s: Tensor, mask: Tensor):
+    """masked(s, mask) = where(mask, s, −∞) for a mask of b8: true keeps"""
+    return rewrite(part.masked(s, mask)).to(where(mask, s, -math.inf), of_dtype(mask, Dtype.b8))
 
 
-def attend(s: Tensor, v: Tensor) -> Tensor:
-    """softmax(s) @ v. Where v is 16 bits wide, exp(s − max) is rounded to its dtype for the product, and not for its sum."""
+@law("exact")
+def masked_add_def(s: Tensor, mask: Tensor):
+    """masked(s, mask) = s + mask for a mask of floats"""
+    return rewrite(part.masked(s, mask)).to(s + wide(mask))
+
+
+@law("reassociates")
+def attend_rounded_def(s: Tensor, v: Tensor):
+    """attend(s, v) = (Σₜ e·v) / Σₜ e for a v of 16 bits, e = exp(s − maxₜ s) rounded to v's dtype for the product only"""
     dim = len(shape(v)) - 1
     e = exp(s - amax(s, dim))
-    return matmul(like(v, e), v) / sum(e, dim) if dtype(v).is_16bit else matmul(e / sum(e, dim), v)
+    return rewrite(part.attend(s, v)).to(matmul(like(v, e), v) / sum(e, dim), sixteen_bit(dtype(v)))
+
+
+@law("reassociates")
+def attend_def(s: Tensor, v: Tensor):
+    """attend(s, v) = Σₜ softmaxₜ(s)·v"""
+    dim = len(shape(v)) - 1
+    e = exp(s - amax(s, dim))
+    return rewrite(part.attend(s, v)).to(matmul(e / sum(e, dim), v))
 
 
 # ---- primitives as launches ------------------------------------------------------------------------------------------
@@ -374,5 +396,8 @@ DEFINITIONS = {
     "rms_norm": (rms_norm_def, rms_norm_weight_def),
     "matmul": (matmul_def,), "linear": (linear_def, linear_bias_def), "addmm": (addmm_without_def, addmm_def), "einsum": (einsum_def,),
     "scaled_dot_product_attention": (sdpa_gqa_def, sdpa_def, sdpa_causal_def, sdpa_mask_def),
+    "heads": (heads_def,), "scores": (scores_def,), "causal": (causal_def,), "masked": (masked_where_def, masked_add_def),
+    "attend": (attend_rounded_def, attend_def),
 }
-"""The laws that have an operator of Torch IR as their left side, in the order in which they are tried."""
+"""The laws that have an operator as their left side, in the order in which they are tried: operators of Torch IR, then
+those that only definitions use."""

@@ -1,7 +1,8 @@
 """Tensor IR: whole tensors, as Torch operators and as the three primitives that they are made of.
 
     Tensor = Named(name, shape, dtype)                 an input, a parameter, or the result of an earlier statement
-           | Operator(name, arguments)                 a Torch operator, its arguments in the order of ir.torch.OPERATORS
+           | Operator(name, arguments)                 a Torch operator, its arguments in the order of ir.torch.OPERATORS,
+                                                       or a part of one's definition
            | Elementwise(f, (operand ..))              f of ir/ops.py at each point; operands broadcast as in PyTorch
            | Convert(tensor, dtype)                    elementwise too: a change of dtype
            | Reduction(monoid, dims, tensor, part)     reduced dimensions stay, with extent 1
@@ -15,7 +16,7 @@ those of Loop IR, and a law's variable may stand for a tensor: shapes are derive
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Callable
 
 from deplodock.ir.dtype import Dtype
@@ -57,8 +58,7 @@ class TensorTerm(Term, TensorOperators):
         return frozenset()
 
     def __str__(self) -> str:
-        from deplodock.ir.show import show_tensor
-        return show_tensor(self)
+        return f"{type(self).__name__.lower()}({', '.join(str(getattr(self, f.name)) for f in fields(self))})"
 
     __repr__ = __str__
 
@@ -181,13 +181,16 @@ def places(dims: Shape, names: str = "") -> tuple[Axis, ...]:
 # ---- builders, in which definitions are written ----------------------------------------------------------------------
 
 class _Operators:
-    """torch_op.softmax(x, dim) is Operator("softmax", (x, dim))."""
+    """Any attribute is the function that makes the operator of that name."""
 
     def __getattr__(self, name: str) -> Callable[..., Operator]:
         return lambda *args: Operator(name, args)
 
 
 torch_op = _Operators()
+"""Operators of Torch IR: torch_op.softmax(x, dim) is Operator("softmax", (x, dim))."""
+part = _Operators()
+"""Operators that only definitions use, as the parts of a larger one."""
 
 
 def elementwise(f: str, *args) -> Elementwise:

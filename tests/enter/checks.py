@@ -26,13 +26,22 @@ def array(t: torch.Tensor) -> np.ndarray:
 
 
 def check(text: str) -> Entered:
-    """Enters a program; in exact arithmetic it must be the reference, with its roundings it must keep the promise."""
-    captured = capture_code(text)
+    """Enters a program of `-c` and checks it as check_captured does."""
+    return check_captured(capture_code(text))
+
+
+def check_captured(captured: Captured) -> Entered:
+    """Enters a program: in exact arithmetic it must be the reference; if it has 16-bit floats, it must keep the promise.
+
+    In fp32 the promise is about the order of sums, which entering does not choose.
+    """
     entered = enter(captured.program)
     wide = reference(captured.program, captured.inputs, captured.parameters)
     for y, y64 in zip(evaluate(entered, captured, True), wide, strict=True):
         assert y.shape == tuple(y64.shape), (y.shape, tuple(y64.shape))
         np.testing.assert_allclose(y, y64.numpy(), rtol=1e-9, atol=1e-11)
+    if not any(v.dtype.is_16bit for v in (*captured.program.inputs, *captured.program.nodes)):
+        return entered
     for y, y64, eager in zip(evaluate(entered, captured, False), wide, captured.eager(*captured.inputs), strict=True):
         got = torch.from_numpy(np.array(y.astype(np.float64) if eager.is_floating_point() else y)).to(eager.dtype)
         verdict = within_promise(got, y64, eager)
