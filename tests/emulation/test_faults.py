@@ -34,7 +34,7 @@ PLANTED = {
     "static shared index out of range": ("rmsnorm", "bounds", [edit("part[threadIdx.x % 8]", "part[threadIdx.x % 9]")]),
     "register index out of range": ("mma", "bounds", [edit("d[i][j][3]", "d[i][j][4 + k0]"), edit("int m0 =", "int k0 = K % 2, m0 =")]),
     "dynamic shared memory exceeded": ("mma", "bounds", [edit("at(k % 3, 0, row", "at(k % 4, 0, row")]),
-    "two barriers in two branches": ("matmul", "divergent", [
+    "two barriers in two branches": ("matmul", "branch", [
         edit("    __syncthreads();\n", "    if (threadIdx.x < 128) __syncthreads();\n    else\n      __syncthreads();\n")]),
     "barrier skipped by one warp": ("matmul", "race", [edit("    __syncthreads();\n", "    if (threadIdx.x >= 32) __syncthreads();\n")]),
     "shuffle by half of its lanes": ("rmsnorm", "deadlock", [edit("m >>= 1) sum +=", "m >>= 1) if (threadIdx.x % 32 < 16) sum +=")]),

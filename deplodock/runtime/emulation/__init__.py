@@ -7,8 +7,27 @@ What is checked: bounds of shared and global memory, alignment, reads of what no
 happens-before), missing waits and proxy fences of asynchronous copies and wgmma, mbarriers, divergent barriers, deadlock.
 A fault raises EmulationFault. The runtime's parts are documented in host/*.h and host/*.cc.
 """
+from typing import Any, Mapping, Sequence
+
+from deplodock.lower.cuda import CudaKernel
 from deplodock.runtime.emulation.launch import Launch, Pointer
 from deplodock.runtime.emulation.report import Fault
 from deplodock.runtime.emulation.run import Statistics, emulate
 
-__all__ = ["Fault", "Launch", "Pointer", "Statistics", "emulate"]
+__all__ = ["Fault", "Launch", "Pointer", "Statistics", "emulate", "run_program"]
+
+
+def run_program(kernels: Sequence[CudaKernel], arrays: Mapping[str, Any], **options: Any) -> tuple[Statistics, ...]:
+    """Runs kernels one after another over arrays (NumPy, or CPU tensors) by the names of their buffers, in place.
+
+    arrays: one for each buffer that some kernel takes. What a kernel writes holds nothing before. options and errors are
+    those of `emulate`. A kernel whose grid is empty is not run.
+    """
+    live = [k for k in kernels if k.grid]
+    if not live:
+        return ()
+    launches = [Launch(k.name, (k.grid, 1, 1), (k.threads, 1, 1), (*(Pointer(p.name) for p in k.params), *k.maps), k.shared)
+                for k in live]
+    named = {p.name: p.written for k in live for p in sorted(k.params, key=lambda p: p.written)}
+    return emulate({k.name: k.text for k in live}, launches, {n: arrays[n] for n in named},
+                   undefined={n for n, written in named.items() if written}, **options)

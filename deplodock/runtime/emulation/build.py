@@ -15,14 +15,16 @@ from functools import cache
 from pathlib import Path
 
 from deplodock.errors import KernelRejected, ToolMissing
+from deplodock.lower.cuda import header
 from deplodock.runtime.cache import Cache, digest
 
 HOST = Path(__file__).parent / "host"
-DEVICE = Path(__file__).parents[2] / "lower" / "device.cuh"
 COMMON = ("-std=c++17", "-fno-pie", "-fno-extern-tls-init", "-ftls-model=local-exec", "-fno-strict-aliasing", "-w")
 """A kernel's shared memory is the executable's thread-local storage, at addresses that are known when it is linked."""
-CHECKED = ("-O1", "-g1", "-gdwarf-4", "-fsanitize=thread", "-fsanitize=bounds", "--param", "tsan-instrument-func-entry-exit=0")
-FAST = ("-O2", "-g1", "-gdwarf-4", "-fno-optimize-sibling-calls")
+KERNELS = ("-g1", "-gdwarf-4", "-fstack-clash-protection")
+"""Lines for reports (addr2line mixes up the files of DWARF 5); a large frame runs into the guard page, not over it."""
+CHECKED = ("-O1", *KERNELS, "-fsanitize=thread", "-fsanitize=bounds", "--param", "tsan-instrument-func-entry-exit=0")
+FAST = ("-O2", *KERNELS, "-fno-optimize-sibling-calls")
 RUNTIME = ("-O3", "-march=native")
 
 
@@ -41,7 +43,7 @@ def build(kernels: dict[str, str], checked: bool = True, store: Cache | None = N
     """
     store = store or Cache("emulation")
     sources = {f"{name}.cu": text for name, text in kernels.items()}
-    unit = _unit(sources)
+    unit = unit_text(sources)
     flags = (*COMMON, *(CHECKED if checked else FAST))
     key = digest("program", _runtime_key(), *flags, unit, *(part for item in sources.items() for part in item))
     executable = store.get(key)
@@ -64,34 +66,25 @@ def _compile(sources: dict[str, str], unit: str, flags: tuple[str, ...], store: 
         return (where / "program").read_bytes()
 
 
-def _unit(sources: dict[str, str]) -> str:
+def unit_text(sources: dict[str, str]) -> str:
     """The translation unit: the host's headers, the kernels' files, the table of their entries."""
     texts = "\n".join(sources.values())
     widths = sorted({int(n) for n in re.findall(r"\bdd_wgmma_m64n(\d+)k16_", texts)})
     shared = sorted(set(re.findall(r"extern\s+__shared__[^;]*?(\w+)\s*\[\s*\]", texts)))
     entries = ", ".join(f"EMU_ENTRY({name.removesuffix('.cu')})" for name in sources)
-    lines = ['#include "primitives.h"', *(f"EMU_WGMMA_N({n})" for n in widths), common_text()]
+    lines = ['#include "primitives.h"', *(f"EMU_WGMMA_N({n})" for n in widths), shared_wrappers()]
     lines += [f'#include "{name}"' for name in sources]
     lines += ['#include "entry.h"', *(f"EMU_SHARED({name})" for name in shared), f"EMU_ENTRIES({entries})"]
     return "\n".join(lines) + "\n"
 
 
 @cache
-def common_text() -> str:
-    """The items of lower/device.cuh that are plain C++, less those that the host has in its own way."""
+def shared_wrappers() -> str:
+    """The wrappers of lower/device.cuh that are plain C++ and that the host has not in its own way."""
     own = set(re.findall(r"\b(dd_\w+)\(", (HOST / "primitives.h").read_text()))
-    own |= {f"dd_{kind}{n}" for kind in ("ldg", "stg", "lds", "sts") for n in (1, 2, 4, 8, 16)}
-    items = re.split(r"\n{2,}", re.sub(r"^//.*\n", "", DEVICE.read_text(), flags=re.M))
-    return "\n".join(item for item in items if _plain(item) and not own & set(defined(item)))
-
-
-def _plain(item: str) -> bool:
-    return bool(defined(item)) and "asm" not in item and not re.search(r"\bDD_INF\b.*__", item)
-
-
-def defined(text: str) -> list[str]:
-    """The primitives that a piece of a header defines, in order."""
-    return re.findall(r"^(?:template <[^>]*> )?DD [\w ]+ (\w+)\(", text, flags=re.M)
+    own |= {f"dd_{kind}{n}" for kind in ("ldg", "stg", "lds", "sts") for n in (1, 2, 4, 8, 16)}      # written by macros
+    _, items = header()
+    return "\n".join(text for names, text in items if "asm" not in text and "TensorMap" not in names and not names & own)
 
 
 # ---- the compiler ----------------------------------------------------------------------------------------------------

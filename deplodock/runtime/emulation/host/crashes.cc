@@ -22,7 +22,9 @@ u32 interrupted_at(void* context) {
 }
 
 void crashed(int signal, siginfo_t* info, void* context) {
-  const char* what = signal == SIGFPE ? "an integer division by zero" : "an access to memory that is not there";
+  const char* what = signal == SIGFPE   ? "an integer division by zero"
+                     : signal == SIGILL ? "a place that g++ knows no correct program to reach"
+                                        : "an access to memory that is not there";
   Fiber* f = current;
   if (f && signal == SIGSEGV && (char*)info->si_addr < f->stack && (char*)info->si_addr >= f->stack - PAGE)
     what = "more than 64 KB of local variables in one thread";

@@ -34,7 +34,6 @@ struct alignas(8) int2 { int x, y; };
 #define blockIdx emu::block_idx()
 #define blockDim emu::block_dim()
 #define gridDim emu::grid_dim()
-#define __syncthreads() emu::sync_threads(__LINE__)
 
 // ---- mathematics: the functions of the C library that CUDA has too, overloaded as in CUDA -------------------------------
 #define EMU_UNARY(name)                            \
@@ -116,6 +115,7 @@ HOST u32 __ballot_sync(u32 mask, int vote) { return (u32)emu::warp(emu::BALLOT, 
 HOST int __any_sync(u32 mask, int vote) { return __ballot_sync(mask, vote) != 0; }
 HOST int __all_sync(u32 mask, int vote) { return __ballot_sync(mask, vote) == mask; }
 HOST void __syncwarp(u32 mask = ~0u) { emu::warp(emu::SYNC_WARP, mask, 0, 0, 32); }
+HOST void __syncthreads() { emu::sync_threads(); }
 
 // ---- fences and atomics ---------------------------------------------------------------------------------------------------
 HOST void __threadfence() { emu::thread_fence(); }

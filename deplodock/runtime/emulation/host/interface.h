@@ -27,7 +27,7 @@ char* shared_pointer(u32 address) __attribute__((const));
 u32 dynamic_shared();                                     // where the dynamic shared memory begins
 
 // ---- barriers and fences ------------------------------------------------------------------------------------------
-void sync_threads(int line);
+void sync_threads();
 void named_barrier(u32 id, u32 threads, int wait);        // wait 0: arrive only
 void cluster_sync();
 void thread_fence();

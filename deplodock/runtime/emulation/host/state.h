@@ -101,7 +101,7 @@ struct Block;
 struct Cluster;
 struct Waiting { const char* what; u32 pc, a, b; };
 struct Barrier {
-  u32 arrived = 0, expected = 0, line = 0, pc = 0;
+  u32 arrived = 0, expected = 0, pc = 0;
   std::vector<Fiber*> arrivals, waiters;
   Meeting meeting;
 };
