@@ -9,7 +9,7 @@ import importlib
 import os
 import sys
 
-import rich_click as click
+import click
 
 VERBS = {
     "compile": "print one stage of a program on its way from PyTorch to machine code",
@@ -25,7 +25,7 @@ Exit codes: 0 ok; 1 the program or its compilation failed; 2 usage; 3 wrong numb
 """
 
 
-class Verbs(click.RichGroup):
+class Verbs(click.Group):
     """The verbs, imported one by one when they are called; the list of them needs no import."""
 
     def list_commands(self, ctx):
@@ -35,6 +35,10 @@ class Verbs(click.RichGroup):
         if name not in VERBS:
             return None
         return importlib.import_module(f"deplodock.cli.{name}").command
+
+    def format_commands(self, ctx, formatter):
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
 
     def resolve_command(self, ctx, args):
         if args and args[0] not in VERBS and not args[0].startswith("-"):
@@ -60,7 +64,7 @@ def _completion(ctx, _, shell):
         ctx.exit()
 
 
-@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+@click.command(cls=Verbs, subcommand_metavar="VERB [ARGS]...", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
                epilog=EXIT_CODES, no_args_is_help=True)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version.")
 @click.option("--completion", type=click.Choice(["bash", "zsh", "fish"]), is_eager=True, expose_value=False,
@@ -74,10 +78,10 @@ def cli(ctx):
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and exits with its code."""
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    sys.exit(execute(sys.argv[1:] if arguments is None else arguments))
 
 
-def run(arguments: list[str]) -> int:
+def execute(arguments: list[str]) -> int:
     """The exit code of a command line."""
     from deplodock.cli.output import report
     try:

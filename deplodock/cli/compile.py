@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from deplodock.cli.options import json_option, numerics_option, option, output_options, source_options, target_option
 from deplodock.cli.stages import STAGES
@@ -27,9 +27,9 @@ def command(source, code, ir, output, dump, target, numerics, as_json, out):
     deplodock compile layers.py:block --ir loop -v
     """
     from deplodock.cli import program, stages, steps
-    from deplodock.pipeline import compile as start
     with out.step("capture"):
         captured = program.read(source, code)
+    from deplodock.pipeline import compile as start
     compilation = start(captured, program.target_or_default(target), numerics)
     for name in stages.work(ir):
         with out.step(name):

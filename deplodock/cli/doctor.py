@@ -1,7 +1,7 @@
 """deplodock doctor: what is installed, what is missing, and what will not work without it."""
 from __future__ import annotations
 
-import rich_click as click
+import click
 
 from deplodock.cli.options import json_option, output_options
 

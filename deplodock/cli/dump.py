@@ -16,7 +16,7 @@ deplodock {version}, target {target} ({arch}), numerics {numerics}. Needs deplod
 """
 import sys
 
-from deplodock.cli import run
+from deplodock.cli import execute
 
 PROGRAM = """\\
 {program}
@@ -28,7 +28,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "program.torch.txt")
         path.write_text(PROGRAM)
-        sys.exit(run(["run", str(path), "--numerics", "{numerics}", *sys.argv[1:]]))
+        sys.exit(execute(["run", str(path), "--numerics", "{numerics}", *sys.argv[1:]]))
 '''
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-import rich_click as click
+import click
 
 from deplodock.errors import UsageError
 from deplodock.ir.egraph import EGraph

@@ -1,7 +1,7 @@
 """deplodock laws: the catalogue."""
 from __future__ import annotations
 
-import rich_click as click
+import click
 
 from deplodock.cli.options import json_option, output_options
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-import rich_click as click
+import click
 
 NUMERICS = ("strict", "default", "fast")
 

@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import contextmanager
 
-import rich_click as click
+import click
 
 from deplodock.errors import DeplodockError
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from deplodock.errors import UsageError
 

@@ -1,7 +1,7 @@
 """deplodock run: compile, run, check."""
 from __future__ import annotations
 
-import rich_click as click
+import click
 
 from deplodock.cli.options import json_option, numerics_option, option, output_options, source_options
 
@@ -24,21 +24,21 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
     deplodock run -c "F.softmax(torch.randn(8, 64), -1)" --device cpu
     deplodock run layers.py:block --bench
     """
-    import torch
-
     from deplodock.cli import program, stages, steps
     from deplodock.errors import UsageError
+    if bench and device == "cpu":
+        raise UsageError(title="--bench needs a GPU", expected="--device cuda", found="--device cpu",
+                         advice="the emulation checks programs; its times say nothing about a GPU")
+    device = _device(device, bench, out)
+    with out.step("capture"):
+        captured = program.read(source, code, seed)
+    import torch
+
     from deplodock.pipeline import compile as start
     from deplodock.runtime.cache import Cache
     from deplodock.runtime.check import check
     from deplodock.runtime.place import eager_on, place
     from deplodock.runtime.program import CompiledProgram, Loadable
-    device = _device(device, out)
-    if bench and device == "cpu":
-        raise UsageError(title="--bench needs a GPU", expected="--device cuda", found="--device cpu",
-                         advice="the emulation checks programs; its times say nothing about a GPU")
-    with out.step("capture"):
-        captured = program.read(source, code, seed)
     compilation = start(captured, program.target_or_default(None), numerics)
     for name in stages.work("cuda"):
         with out.step(name):
@@ -70,8 +70,8 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
             raise r.error()
 
 
-def _device(wish: str | None, out) -> str:
-    """The device of --device; without it a GPU if there is one. NoGpu if there is none and one was asked for."""
+def _device(wish: str | None, bench: bool, out) -> str:
+    """The device of --device; without it a GPU if there is one. NoGpu if there is none and one is needed."""
     from deplodock.errors import NoGpu
     from deplodock.runtime.launch import require_gpu
     try:
@@ -79,7 +79,7 @@ def _device(wish: str | None, out) -> str:
             require_gpu()
             return "cuda"
     except NoGpu:
-        if wish == "cuda":
+        if wish == "cuda" or bench:
             raise
         out.say("no GPU: running on the emulation (--device cpu)")
     return "cpu"

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import rich_click as click
+import click
 
 from deplodock.cli.options import numerics_option, output_options, source_options, target_option
 
@@ -33,9 +33,9 @@ def command(source, code, phase, groups, root, number, stats, equation, json_fil
     deplodock saturate -c "x = torch.randn(8, 8); x @ x @ x" --check "(x @ x) @ x == x @ (x @ x)"
     """
     from deplodock.cli import egraph, program
-    from deplodock.pipeline import compile as start
     with out.step("capture"):
         captured = program.read(source, code)
+    from deplodock.pipeline import compile as start
     if json_file and str(json_file) == "-":
         out.wants_json = True
     groups = tuple(groups.split(",")) if groups else None

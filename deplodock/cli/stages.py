@@ -24,11 +24,22 @@ def text(compilation, stage: str, cubins=()) -> str:
         case "loop":
             from extract.extract import report
             return report(compilation.plan, compilation.target)
-        case "tile": return "\n\n".join(map(str, compilation.tiles))
-        case "kernel": return "\n\n".join(map(str, compilation.kernels))
-        case "cuda": return cuda_source(compilation.cuda)
+        case "tile":
+            from deplodock.ir.tile import show_tile
+            return "\n\n".join(map(show_tile, compilation.tiles))
+        case "kernel":
+            from deplodock.ir.kernel import show
+            return "\n\n".join(map(show, compilation.kernels))
+        case "cuda": return program_source(compilation.cuda)
         case "ptx": return "\n".join(c.ptx for c in cubins)
         case "sass":
             from deplodock.runtime.compile import sass
             return "\n".join(map(sass, cubins))
     raise ValueError(f"no stage is called {stage!r}")
+
+
+def program_source(kernels) -> str:
+    """All kernels as one CUDA file that compiles as it stands: each wrapper once, then the kernels."""
+    from deplodock.lower.cuda import wrappers
+    bodies = "\n".join(k.text for k in kernels)
+    return f"{wrappers(bodies)}\n{bodies}".rstrip("\n")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 
-import rich_click as click
+import click
 
 from deplodock.cli import stages
 
