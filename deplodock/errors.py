@@ -182,6 +182,14 @@ class IllegalSchedule(DeplodockError):
     advice = "choose other knobs; if no schedule was given by hand, this is a bug of deplodock: please report it"
 
 
+class NoSchedule(DeplodockError):
+    """No schedule law offers a row that a kernel can be lowered with."""
+    title = "no schedule for kernel {kernel}"
+    expected = "a schedule that its loops can be lowered with"
+    found = "none among {tried} that the laws offer"
+    advice = "this is a gap in rules/schedule.py: please report the program with the folder that --dump writes"
+
+
 class KernelRejected(DeplodockError):
     """The CUDA compiler refuses what was emitted. Facts: name, arch, found (its first errors)."""
     title = "kernel {name} does not compile for {arch}"

@@ -5,7 +5,7 @@ A schedule law adds rows to a relation for all rows of others that meet its guar
     @step
     def double_buffer(k: str, bm: int, bn: int, bk: int, stages: int):
         \"\"\"slab i lives in slot i mod S   when S slabs fit shared memory\"\"\"
-        return given(tile(k, bm, bn, bk), Domain.stages(stages)).when(stages * bk * (bm + bn) * 2 <= 232_448) \\
+        return given(tile(k, bm, bn, bk), slots(stages)).when(stages * bk * (bm + bn) * 2 <= 232_448) \\
             .adds(pipe(k, bm, bn, bk, stages))
 
 Numbers are integer expressions with Python's operators; the same expression prints as egglog and evaluates in Python,
@@ -47,6 +47,7 @@ class Num:
     def __mul__(self, o): return self._with("*", o)
     def __rmul__(self, o): return self._with("*", o, True)
     def __floordiv__(self, o): return self._with("/", o)
+    def __rfloordiv__(self, o): return self._with("/", o, True)
     def __mod__(self, o): return self._with("%", o)
     def __le__(self, o): return self._with("<=", o)
     def __ge__(self, o): return self._with("<=", o, True)
@@ -78,6 +79,20 @@ class Relation:
         if len(args) != len(self.columns):
             raise TypeError(f"{self.name} has {len(self.columns)} columns, got {len(args)}")
         return Row(self, tuple(args))
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The values that a knob may have: a relation of one column, whose rows are known from the start."""
+    name: str
+    values: tuple[int, ...]
+
+    @property
+    def relation(self) -> Relation:
+        return Relation(self.name, ("value",), keyed=False)
+
+    def __call__(self, value: Num) -> "Row":
+        return Row(self.relation, (value,))
 
 
 @dataclass(frozen=True)

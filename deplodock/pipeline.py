@@ -73,8 +73,8 @@ class Compilation:
 
     @property
     def facts(self):
-        """Strides, offset and alignment of each input, by buffer name."""
-        return self.captured.facts
+        """What is known of the memory of inputs and parameters, by buffer name."""
+        return {v.name: v for v in (*self.torch.inputs, *self.torch.parameters)}
 
     @property
     def all_kernels(self) -> tuple[Kernel, ...]:
