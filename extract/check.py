@@ -40,6 +40,11 @@ class _InLoops(Meaning):
         made.exact, made.ranges, made.tensors, made.memo, made.done = base.exact, dict(ranges), base.tensors, {}, done
         return made
 
+    def _values(self, a: Axis) -> np.ndarray:
+        if a not in self.ranges:
+            raise NotReady(f"no loop around runs over {a.name}, nor is it kept whole")
+        return self.ranges[a]
+
     def _fold(self, f: Fold) -> Named:
         computed, turned = mirror(f)
         if computed not in self.done:
@@ -84,7 +89,7 @@ def _level(base: Meaning, roots: tuple[Fold, ...], ranges: dict[Axis, np.ndarray
         for f, kept in level:
             known_at = ranges | {a: np.arange(a.extent) for a in kept}
             value = state[f].result()
-            done[f] = value, {a: known_at.get(a, np.arange(a.extent)) for a in value.axes}
+            done[f] = value, {a: known_at[a] for a in value.axes}
 
 
 class _State:

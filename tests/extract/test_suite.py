@@ -28,6 +28,7 @@ PROGRAMS = {
     "residual": "lin = nn.Linear(8, 8); x = torch.randn(5, 8); x + lin(x)",
     "argmax": "x = torch.randn(5, 9); torch.argmax(x * 2, -1)",
     "embedding": "e = nn.Embedding(10, 8); ids = torch.randint(0, 10, (5,)); e(ids) * 2",
+    "column_scale": "x = torch.randn(5, 8); w = torch.randn(7, 8); ((x / x.abs().sum(0)) @ w.T).amax(-1)",
     "two_outputs": "x = torch.randn(5, 8); (x.sum(-1), x.amax(-1))",
 }
 
