@@ -234,8 +234,11 @@ def div(a, b) -> Expr:
         case _, Int(n):
             if parts := _split(a, n):
                 return parts[0]
-            if isinstance(a, Binary) and a.op == "/" and isinstance(a.b, Int) and bounds(a.a)[0] >= 0:
-                return div(a.a, a.b.value * n)
+            if isinstance(a, Binary) and isinstance(a.b, Int) and bounds(a.a)[0] >= 0:
+                if a.op == "/":
+                    return div(a.a, a.b.value * n)
+                if a.op == "*" and a.b.value > 0 and n % a.b.value == 0:
+                    return div(a.a, n // a.b.value)
     return Binary("/", a, b)
 
 
@@ -247,6 +250,10 @@ def mod(a, b) -> Expr:
         case _, Int(n):
             if parts := _split(a, n):
                 return parts[1]
+            if isinstance(a, Binary) and a.op == "*" and isinstance(a.b, Int) and bounds(a.a)[0] >= 0:
+                m = a.b.value
+                if m > 0 and n % m == 0:
+                    return mul(mod(a.a, n // m), m)
     return Binary("%", a, b)
 
 

@@ -267,36 +267,52 @@ def _mentions(e: Expr, source: dict[str, set[str]]) -> set[str]:
 
 
 def _copies(k: Kernel, body: tuple[Stmt, ...]) -> None:
-    """Spans that cp.async wrote: `open` until waited for, then `landed` in this thread only, until the threads meet."""
-    source = _sources(k, body)
-    open_, landed = set(), set()
+    """Spans that cp.async writes: `open` until waited for, then `landed` in this thread only, until the threads meet.
 
-    def calls(s: Stmt):
-        stack = list(expressions(s))
-        while stack:
-            e = stack.pop()
-            if isinstance(e, Call):
-                yield e
-            stack.extend(operands(e))
+    A span of several slots may be open again, for a later round, while it is read: it was clean in this round before.
+    """
+    source = _sources(k, body)
+    open_: set[str] = set()
+    landed: set[str] = set()
+    clean: set[str] = set()
+
+    def read(c: Call) -> None:
+        where = c.args[0] if c.name == "dd_descriptor" else c.args[-1]
+        for n in _mentions(where, source) & (open_ | landed) - clean:
+            fail(k, f"{text(c)} reads {n}, which cp.async fills, " + (
+                "before a wait for it" if n in open_ else "before the threads have met"))
 
     def visit(stmts: tuple[Stmt, ...]) -> None:
-        nonlocal open_, landed
+        nonlocal open_, landed, clean
         for s in stmts:
-            for c in calls(s):
-                if c.name.startswith("dd_cp_async") and c.args or c.name.startswith("dd_copy"):
+            for c in _calls(s):
+                if _fills(c):
                     open_ |= _mentions(c.args[0], source)
                 elif c.name == "dd_cp_async_wait":
                     open_, landed = set(), landed | open_
                 elif c.name in ("dd_sync", "dd_bar"):
-                    landed = set()
+                    landed, clean = set(), clean | landed
                 elif c.name.startswith(("dd_lds", "dd_ldmatrix", "dd_descriptor")):
-                    where = c.args[-1] if c.name != "dd_descriptor" else c.args[0]
-                    for n in _mentions(where, source) & (open_ | landed):
-                        fail(k, f"{text(c)} reads {n}, which cp.async fills, " + (
-                            "before a wait for it" if n in open_ else "before the threads have met"))
+                    read(c)
             for inner in bodies(s):
-                visit(inner)
-                if isinstance(s, Loop):                  # what a round leaves open is open in the next
+                for _ in range(2 if isinstance(s, Loop) else 1):         # what a round leaves open is open in the next
+                    if any(c.name == "dd_cp_async_wait" for x in inner for c in _calls(x)):
+                        clean -= {n for x in walk(inner) for c in _calls(x) if _fills(c) for n in _mentions(c.args[0], source)}
                     visit(inner)
 
     visit(body)
+
+
+def _fills(c: Call) -> bool:
+    return c.name.startswith("dd_copy") or c.name.startswith("dd_cp_async") and bool(c.args)
+
+
+def _calls(s: Stmt) -> list[Call]:
+    """The calls in a statement's own expressions."""
+    found, stack = [], list(expressions(s))
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Call):
+            found.append(e)
+        stack.extend(operands(e))
+    return found

@@ -138,7 +138,7 @@ class Parameter:
 
     @property
     def is_registers(self) -> bool:
-        return self.size is not None or self.type.rstrip("*") in ("T", "const T") or self.type == "float*"
+        return self.size is not None or self.type in ("T*", "const T*", "float*")
 
     @property
     def is_written(self) -> bool:

@@ -113,11 +113,8 @@ class Emit:
             self(If(test, stmts))
 
     def each(self, n: int, body: Callable[[Expr], Iterable[Stmt]], name: str = "r") -> None:
-        """body(0), body(1) .. body(n - 1), as an unrolled loop."""
-        if n == 1:
-            self(*body(Int(0)))
-        elif n:
-            self(loop_each(n, body, name))
+        """body(0), body(1) .. body(n - 1)."""
+        self(*unrolled(n, body, name))
 
     def declare(self, r: tile.Reg) -> str:
         """The array of a register tile."""
@@ -230,8 +227,11 @@ class Emit:
         return log2(self.kernel.warps)
 
 
-def loop_each(n: int, body: Callable[[Expr], Iterable[Stmt]], name: str = "r") -> Loop:
-    return Loop(name, Int(0), Int(n), Int(1), tuple(body(Name(name, n))), True)
+def unrolled(n: int, body: Callable[[Expr], Iterable[Stmt]], name: str = "r") -> tuple[Stmt, ...]:
+    """body(0), body(1) .. body(n - 1), as an unrolled loop over `name`. What the body defines has a name of its own."""
+    if n < 2:
+        return tuple(body(Int(0))) if n else ()
+    return (Loop(name, Int(0), Int(n), Int(1), tuple(body(Name(name, n))), True),)
 
 
 def digits(of: Iterable[tuple[int, int, int]], r: Expr) -> Expr:

@@ -12,7 +12,7 @@ from deplodock.ir.expression import (Address, Binary, Convert, Element, Expr, In
 from deplodock.ir.kernel import Do, If, Set, Stmt
 from deplodock.ir.layout import Address as SharedAddress, Layout
 from deplodock.ir.loop import Axis, Index
-from deplodock.lower.emit import Emit, digits, index_expression, loop_each
+from deplodock.lower.emit import Emit, digits, index_expression
 from deplodock.lower.layout import conflicts, copy_layout, ldmatrix, run
 
 WIDEST = 16
@@ -268,14 +268,14 @@ def convert_layout(e: Emit, s: tile.Convert) -> None:
     e(e.sync)
     v = pieces(x.layout)
     if half and v == 1:
-        e(loop_each(x.layout.size, lambda r: guarded(alone, Do(call("dd_sts_half", at(x.layout, r), half_of(source, r))))))
+        e.each(x.layout.size, lambda r: guarded(alone, Do(call("dd_sts_half", at(x.layout, r), half_of(source, r)))))
     else:
-        e(loop_each(x.layout.size // v, lambda r: guarded(alone, Do(call(
-            f"dd_sts{v * size}", at(x.layout, r * v), registers_at(source, r, v, half))))))
+        e.each(x.layout.size // v, lambda r: guarded(alone, Do(call(
+            f"dd_sts{v * size}", at(x.layout, r * v), registers_at(source, r, v, half)))))
     e(e.sync)
     name, w = e.declare(d), pieces(d.layout)
     if half and w == 1:
         halves(e, name, d.layout.size, lambda r: call("dd_lds_half", at(d.layout, r)))
     else:
-        e(loop_each(d.layout.size // w, lambda r: (Do(call(
-            f"dd_lds{w * size}", registers_at(name, r, w, half), at(d.layout, r * w))),)))
+        e.each(d.layout.size // w, lambda r: (Do(call(
+            f"dd_lds{w * size}", registers_at(name, r, w, half), at(d.layout, r * w))),))

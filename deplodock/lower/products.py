@@ -10,7 +10,7 @@ from deplodock.ir.expression import Address, Binary, Element, Expr, Int, call
 from deplodock.ir.kernel import Do, Set, Stmt
 from deplodock.ir.layout import Layout
 from deplodock.lower import operators
-from deplodock.lower.emit import Emit, digits, loop_each
+from deplodock.lower.emit import Emit, digits, unrolled
 
 SWIZZLE_ROWS = 8
 """Rows after which a 128-byte swizzle repeats: the unit that a descriptor steps by."""
@@ -35,7 +35,7 @@ def warp_product(e: Emit, s: tile.Mma) -> None:
 
     def body(i: Expr, j: Expr) -> tuple[Stmt, ...]:
         return (Do(call(op, Address(acc, i * (8 * columns) + j * 4), Address(a, i * 4), Address(b, j * 2))),)
-    e(loop_each(rows, lambda i: (loop_each(2 * columns, lambda j: body(i, j), "j"),), "i"))
+    e.each(rows, lambda i: unrolled(2 * columns, lambda j: body(i, j), "j"), "i")
 
 
 def thread_product(e: Emit, s: tile.Mma) -> None:
@@ -55,8 +55,8 @@ def thread_product(e: Emit, s: tile.Mma) -> None:
         return (Set(target, operators.apply("add", acc.dtype, (target, term))),)
     if s.fresh:
         zero = operators.real(0, acc.dtype) if acc.dtype.is_float else Int(0)
-        e(loop_each(acc.layout.size, lambda r: (Set(Element(name, r), zero),)))
-    e(loop_each(steps.size, lambda i: (loop_each(acc.layout.size, lambda r: body(i, r)),), "i"))
+        e.each(acc.layout.size, lambda r: (Set(Element(name, r), zero),))
+    e.each(steps.size, lambda i: unrolled(acc.layout.size, lambda r: body(i, r)), "i")
 
 
 def warpgroup_product(e: Emit, s: tile.Mma) -> None:

@@ -10,7 +10,7 @@ from deplodock.ir.kernel import CTYPE, Array, Do, Let, Set, Stmt, registers
 from deplodock.ir.layout import Layout
 from deplodock.ir.loop import Const
 from deplodock.lower import operators
-from deplodock.lower.emit import LANE, Emit, digits, index_expression, loop_each, register_in
+from deplodock.lower.emit import LANE, Emit, digits, index_expression, register_in, unrolled
 
 Value = Callable[[Expr], Expr]
 """The value of a register, as a function of its number."""
@@ -114,11 +114,12 @@ def check(e: Emit, s: tile.Check) -> None:
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
 
-def merge_into(monoid: str, d: Dtype, mine: tuple[Element, ...], theirs: tuple[Expr, ...]) -> tuple[Stmt, ...]:
+def merge_into(e: Emit, monoid: str, d: Dtype, mine: tuple[Element, ...], theirs: tuple[Expr, ...]) -> tuple[Stmt, ...]:
     """mine = mine (monoid) theirs, an expression for each component; d is the dtype of the first."""
     if monoid in TUPLES:
-        takes = operators.takes(monoid, d, *theirs, *mine)
-        return (Let("better", "bool", takes), *(Set(m, choose(Name("better"), t, m)) for m, t in zip(mine, theirs)))
+        better = Name(e.fresh("better"))
+        return (Let(better.name, "bool", operators.takes(monoid, d, *theirs, *mine)),
+                *(Set(m, choose(better, t, m)) for m, t in zip(mine, theirs)))
     return (Set(mine[0], operators.merge(monoid, d, mine[0], theirs[0])),)
 
 
@@ -139,9 +140,9 @@ def reduce_in_turn(e: Emit, s: tile.Reduce) -> None:
 
     def body(r: Expr) -> tuple[Stmt, ...]:
         at = register_in(layout, s.dst[0].layout, r, {})
-        return merge_into(s.monoid, s.dst[0].dtype, tuple(Element(e.name("reg", d.name), at) for d in s.dst),
+        return merge_into(e, s.monoid, s.dst[0].dtype, tuple(Element(e.name("reg", d.name), at) for d in s.dst),
                           tuple(v(r) for v in values))
-    e(loop_each(layout.size, body))
+    e.each(layout.size, body)
 
 
 def reduce_as_tree(e: Emit, s: tile.Reduce) -> None:
@@ -167,15 +168,13 @@ def reduce_as_tree(e: Emit, s: tile.Reduce) -> None:
     def body(i: Expr) -> tuple[Stmt, ...]:
         half = n // 2 if n % 2 == 0 else n
         first = (lambda j: merged(value(source(i, j)), value(source(i, j + half)))) if half < n else (lambda j: value(source(i, j)))
-        out: list[Stmt] = [Array(tree, CTYPE[d.dtype], half),
-                           loop_each(half, lambda j: (Set(Element(tree, j), first(j)),), "j")]
+        out: list[Stmt] = [Array(tree, CTYPE[d.dtype], half), *unrolled(half, lambda j: (Set(Element(tree, j), first(j)),), "j")]
         while half % 2 == 0:
             half //= 2
-            out.append(loop_each(half, lambda j: (Set(Element(tree, j), merged(Element(tree, j), Element(tree, j + half))),), "j"))
+            out += unrolled(half, lambda j: (Set(Element(tree, j), merged(Element(tree, j), Element(tree, j + half))),), "j")
         target = Element(name, i)
-        out.append(loop_each(half, lambda j: (Set(target, merged(target, Element(tree, j))),), "j"))
-        return tuple(out)
-    e(loop_each(d.layout.size, body))
+        return (*out, *unrolled(half, lambda j: (Set(target, merged(target, Element(tree, j))),), "j"))
+    e.each(d.layout.size, body)
 
 
 def digits_of(layout: Layout) -> list[tuple[str, int, int, int]]:
@@ -195,16 +194,16 @@ def combine(e: Emit, s: tile.Combine) -> None:
     layout = s.dst[0].layout
     names = [e.name("reg", d.name) for d in s.dst]
 
-    def shuffled(bit: int):
-        def body(r: Expr) -> tuple[Stmt, ...]:
-            mine = tuple(Element(x, r) for x in names)
-            lets = tuple(Let(f"other_{i}", CTYPE[d.dtype], call("dd_shfl_xor", m, 1 << bit))
-                         for i, (d, m) in enumerate(zip(s.dst, mine)))
-            return (*lets, *merge_into(s.monoid, s.dst[0].dtype, mine, tuple(Name(l.name) for l in lets)))
-        return body
+    def shuffled(r: Expr, bit: int) -> tuple[Stmt, ...]:
+        mine = tuple(Element(x, r) for x in names)
+        theirs = tuple(call("dd_shfl_xor", m, 1 << bit) for m in mine)
+        if len(names) == 1:
+            return merge_into(e, s.monoid, s.dst[0].dtype, mine, theirs)
+        lets = tuple(Let(e.fresh("other"), CTYPE[d.dtype], t) for d, t in zip(s.dst, theirs))
+        return (*lets, *merge_into(e, s.monoid, s.dst[0].dtype, mine, tuple(Name(l.name) for l in lets)))
 
     for bit in s.lanes:
-        e(loop_each(layout.size, shuffled(bit)))
+        e.each(layout.size, lambda r: shuffled(r, bit))
     if s.warps:
         across_warps(e, s, names)
 
@@ -220,8 +219,8 @@ def across_warps(e: Emit, s: tile.Combine, names: list[str]) -> None:
 
     if e.depth:
         e(e.sync)
-    e(loop_each(n, lambda r: tuple(Do(call(f"dd_sts{d.dtype.bytes}", place(i, e.warp, r), Address(x, r)))
-                                   for i, (d, x) in enumerate(zip(s.dst, names)))))
+    e.each(n, lambda r: tuple(Do(call(f"dd_sts{d.dtype.bytes}", place(i, e.warp, r), Address(x, r)))
+                              for i, (d, x) in enumerate(zip(s.dst, names))))
     e(e.sync)
     mates = [w for w in range(warps) if w & ~mask == 0]
     kept = ~mask & warps - 1
@@ -229,16 +228,16 @@ def across_warps(e: Emit, s: tile.Combine, names: list[str]) -> None:
     def mate(w: int, r: Expr) -> tuple[Stmt, ...]:
         warp = (e.warp & kept) + w if kept else Int(w)
         mine = tuple(Element(x, r) for x in names)
-        loads = [Do(call(f"dd_lds{d.dtype.bytes}", Address(x, r) if w == 0 else Address(f"part_{i}", Int(0)), place(i, warp, r)))
+        parts = [] if w == 0 else [Array(e.fresh("part"), CTYPE[d.dtype], 1) for d in s.dst]
+        loads = [Do(call(f"dd_lds{d.dtype.bytes}", Address(parts[i].name, Int(0)) if parts else Address(x, r), place(i, warp, r)))
                  for i, (d, x) in enumerate(zip(s.dst, names))]
         if w == 0:
             return tuple(loads)
-        parts = [Array(f"part_{i}", CTYPE[d.dtype], 1) for i, d in enumerate(s.dst)]
         theirs = tuple(Element(p.name, Int(0)) for p in parts)
-        return (*parts, *loads, *merge_into(s.monoid, s.dst[0].dtype, mine, theirs))
+        return (*parts, *loads, *merge_into(e, s.monoid, s.dst[0].dtype, mine, theirs))
 
     for w in mates:
-        e(loop_each(n, lambda r: mate(w, r)))
+        e.each(n, lambda r: mate(w, r))
 
 
 def combine_online(e: Emit, s: tile.Combine) -> None:
@@ -246,17 +245,17 @@ def combine_online(e: Emit, s: tile.Combine) -> None:
     m, *sums = s.dst
     name, before = e.name("reg", m.name), e.fresh("before")
     e(Array(before, CTYPE[m.dtype], m.layout.size))
-    e(loop_each(m.layout.size, lambda r: (Set(Element(before, r), Element(name, r)),)))
+    e.each(m.layout.size, lambda r: (Set(Element(before, r), Element(name, r)),))
     combine(e, tile.Combine((m,), "max", s.axis, s.lanes, s.warps))
 
     def factor(r: Expr) -> tuple[Stmt, ...]:
         safe = operators.apply("finite", m.dtype, (Element(name, r),))
         return (Set(Element(before, r), operators.apply("exp2sub", m.dtype, (Element(before, r), safe))),)
-    e(loop_each(m.layout.size, factor))
+    e.each(m.layout.size, factor)
     for o in sums:
         at = e.name("reg", o.name)
-        e(loop_each(o.layout.size, lambda r: (
-            Set(Element(at, r), Element(before, register_in(o.layout, m.layout, r, {})), "*"),)))
+        e.each(o.layout.size, lambda r: (
+            Set(Element(at, r), Element(before, register_in(o.layout, m.layout, r, {})), "*"),))
         combine(e, tile.Combine((o,), "sum", s.axis, s.lanes, s.warps))
 
 
@@ -289,13 +288,13 @@ def exchange(e: Emit, s: tile.Exchange) -> None:
     (kind, bit), = found
     words = registers(s.src.dtype, layout.size)
     if kind == "lane":
-        e(loop_each(words, lambda r: (Set(Element(name, r), call("dd_shfl_xor", Element(source, r), 1 << bit)),)))
+        e.each(words, lambda r: (Set(Element(name, r), call("dd_shfl_xor", Element(source, r), 1 << bit)),))
         return
     size = 4 if s.src.dtype.is_16bit else s.src.dtype.bytes
     span = e.allocate("exchange", words * 32 * e.kernel.warps * size)
     mate = Binary("^", e.warp, Int(1 << bit))
     if e.depth:
         e(e.sync)
-    e(loop_each(words, lambda r: (Do(call(f"dd_sts{size}", span + ((e.warp * words + r) * 32 + LANE) * size, Address(source, r))),)))
+    e.each(words, lambda r: (Do(call(f"dd_sts{size}", span + ((e.warp * words + r) * 32 + LANE) * size, Address(source, r))),))
     e(e.sync)
-    e(loop_each(words, lambda r: (Do(call(f"dd_lds{size}", Address(name, r), span + ((mate * words + r) * 32 + LANE) * size)),)))
+    e.each(words, lambda r: (Do(call(f"dd_lds{size}", Address(name, r), span + ((mate * words + r) * 32 + LANE) * size)),))
