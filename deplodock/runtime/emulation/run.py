@@ -17,6 +17,8 @@ from deplodock.runtime.emulation.report import Fault, error, read_faults
 
 TIME_LIMIT = 300.0
 """Seconds. A kernel that takes longer is most likely one that never ends."""
+ALIGNMENT = 256
+"""Bytes. A buffer's address is that of its array modulo this, so that a kernel that expects too much is found out."""
 _TIME_TO_REPORT = 2.0
 """Seconds that a program has, when its time is up, to say where it is."""
 
@@ -54,16 +56,19 @@ def emulate(kernels: Mapping[str, str], launches: Sequence[Launch], arrays: Mapp
         grain = 0 if any(_element(a) == 1 for a in arrays.values()) else 1
         workers = workers or max(1, len(os.sched_getaffinity(0)) // max(launch.cluster for launch in launches))
         lines = [f"options {int(checked)} {seed} {workers} {grain}"]
+        offsets = [memory.ctypes.data % ALIGNMENT for memory in memories.values()]
         for name, memory in memories.items():
-            memory.tofile(f"{data}/{numbers[name]}")
-            lines.append(f"buffer {data}/{numbers[name]} {memory.nbytes} {min(_element(arrays[name]), 4)} "
-                         f"{int(name not in undefined)}")
+            file, offset = f"{data}/{numbers[name]}", offsets[numbers[name]]
+            with open(file, "wb") as out:
+                out.write(bytes(offset))
+                memory.tofile(out)
+            lines.append(f"buffer {file} {offset} {memory.nbytes} {min(_element(arrays[name]), 4)} {int(name not in undefined)}")
         (Path(place) / "script").write_text("\n".join(lines + script(tuple(launches), numbers)) + "\n")
         code, out, err = _run((str(executable), f"{place}/script"), timeout)
         faults = read_faults(err, executable, program.sources, list(memories))
         for number in map(int, re.findall(r"^WRITTEN (\d+)$", out, flags=re.M)):
             memory = memories[list(memories)[number]]
-            memory[...] = np.fromfile(f"{data}/{number}", dtype=np.uint8)
+            memory[...] = np.fromfile(f"{data}/{number}", dtype=np.uint8, offset=offsets[number])
     started = re.findall(r"^START (\d+)$", out, flags=re.M)
     last = launches[int(started[-1])].kernel if started else "-"
     faults += _ending(code, err, last, timeout, bool(faults))

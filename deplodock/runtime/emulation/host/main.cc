@@ -1,7 +1,7 @@
 // The program that runs launches: reads them from a file, one item a line, and runs them one after another.
 //
 //   options CHECKED SEED WORKERS GRAIN
-//   buffer PATH BYTES ELEMENT DEFINED          a file that holds the data, mapped and written in place
+//   buffer PATH OFFSET BYTES ELEMENT DEFINED   a file that holds the data from an offset on, mapped and written in place
 //   kernel NAME GRID(3) BLOCK(3) CLUSTER SHARED
 //   pointer BUFFER BYTES                       an argument: buffer number, offset
 //   int VALUE | long VALUE | float VALUE
@@ -49,16 +49,18 @@ char* reserve(size_t bytes) {
 
 void add_buffer(std::istream& in) {
   std::string path;
+  size_t offset;
   Buffer b{};
-  in >> path >> b.bytes >> b.element >> b.defined;
-  const size_t rounded = (b.bytes + PAGE - 1) / PAGE * PAGE;
+  in >> path >> offset >> b.bytes >> b.element >> b.defined;
+  const size_t rounded = (offset + b.bytes + PAGE - 1) / PAGE * PAGE;
   b.data = reserve(rounded + 2 * GUARD_BYTES) + GUARD_BYTES;
-  if (rounded) {
+  if (b.bytes) {
     const int file = ::open(path.c_str(), O_RDWR);
     if (file < 0 || mmap(b.data, rounded, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
       refuse("cannot map " + path);
     close(file);
   }
+  b.data += offset;
   if (launch.checked) {                                    // pages of it that are never touched cost nothing
     const size_t shadow = (b.bytes / b.element + 1) * sizeof(GlobalWord);
     b.words = (GlobalWord*)mmap(nullptr, shadow, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,0 +1,90 @@
+"""Every case of lowering, as CUDA text on the emulation: nothing to report in two schedules, the promise kept.
+
+The reference is ir/meaning.py in float64; in eager's place stands the same term with every operator rounded to its dtype.
+"""
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+from deplodock.ir.dtype import Dtype
+from deplodock.ir.loop import Body, Buffer, Fold, children, gathers, loads
+from deplodock.ir.meaning import NUMPY, Meaning
+from deplodock.ir.plan import Kernel
+from deplodock.lower.cuda import CudaKernel, lower_cuda
+from deplodock.lower.kernel import lower_kernel
+from deplodock.lower.tile import lower_tile
+from deplodock.reference import within_promise
+from deplodock.runtime.emulation import run_program
+from tests.lowering.cases import CASES, Case
+
+
+def text_of(case: Case) -> CudaKernel:
+    return lower_cuda(lower_kernel(lower_tile(case.kernel, case.facts)))
+
+
+def longest_fold(b: Body) -> int:
+    """Terms of the longest fold in a body."""
+    own = math.prod(a.extent for a in b.axes) if isinstance(b, Fold) else 1
+    return max([own, *map(longest_fold, children(b))])
+
+
+def tensor(array: np.ndarray) -> torch.Tensor:
+    """NumPy has no bf16 of its own, so torch does not know it."""
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def drawn(b: Buffer, kernel: Kernel, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Values for the memory of a buffer."""
+    d = NUMPY[b.dtype]
+    if b.dtype.is_float:
+        return rng.standard_normal(count).astype(d)
+    if b.dtype is Dtype.b8:
+        return rng.random(count) < 0.9
+    limits = [l.tensor.axes[i].extent for o in kernel.outs for l in loads(o.body) for i, at in enumerate(l.indices)
+              for body in gathers((at,)) if b in {x.tensor for x in loads(body)}]
+    if limits:                               # indices at which another tensor is loaded
+        return rng.integers(0, min(limits), count).astype(d)
+    return (rng.integers(1, 90, count) * (1 if b.dtype is Dtype.u8 else rng.choice([-1, 1], count))).astype(d)
+
+
+def memory(case: Case, b: Buffer, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """The memory of an input, at an address that is aligned as its facts say and no better, and the tensor it holds."""
+    shape, d = tuple(a.extent for a in b.axes), np.dtype(NUMPY[b.dtype])
+    facts = case.facts.get(b.name)
+    if facts is None:
+        flat = drawn(b, case.kernel, rng, math.prod(shape))
+        return flat, flat.reshape(shape)
+    span = 1 + sum((n - 1) * s for n, s in zip(facts.shape, facts.strides))
+    room = np.zeros(span * d.itemsize + 512, np.uint8)
+    start = -room.ctypes.data % 256 + facts.alignment
+    flat = room[start:start + span * d.itemsize].view(d)
+    flat[...] = drawn(b, case.kernel, rng, span)
+    strided = np.lib.stride_tricks.as_strided(flat, facts.shape, tuple(s * d.itemsize for s in facts.strides))
+    return flat, strided
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name):
+    case = CASES[name]
+    kernel, rng = case.kernel, np.random.default_rng(0)
+    inputs = {b: memory(case, b, rng) for b in kernel.reads}
+    exact, rounded = (Meaning({b: v for b, (_, v) in inputs.items()}, exact) for exact in (True, False))
+    made = text_of(case)
+    for seed in range(2):
+        outs = {o.buffer.name: np.empty([a.extent for a in o.axes], NUMPY[o.buffer.dtype]) for o in kernel.outs}
+        run_program([made], {b.name: flat.copy() if b.name not in case.facts else flat for b, (flat, _) in inputs.items()} | outs, seed=seed,
+                    timeout=120)
+        for o in kernel.outs:
+            y64, eager = (tensor(np.array(m.over(o.body, o.axes))) for m in (exact, rounded))
+            y = tensor(outs[o.buffer.name])
+            if not y.is_floating_point():
+                y64 = y64.to(y.dtype)
+            verdict = within_promise(y, y64, eager.to(y.dtype), longest_fold(o.body))
+            assert verdict.ok, (o.buffer.name, verdict)
