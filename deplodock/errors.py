@@ -223,7 +223,7 @@ class IndexOutOfRange(DeplodockError):
 
 class BrokenFact(DeplodockError):
     """A compiled program is called with a tensor that it was not compiled for. Facts: name, fact, wanted, given."""
-    title = "input {name} has another {fact} than the program was compiled for"
+    title = "{name} has another {fact} than the program was compiled for"
     expected = "{wanted}"
     found = "{given}"
     advice = "pass such a tensor, or compile the program for this one"

@@ -37,20 +37,17 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
     from deplodock.pipeline import compile as start
     from deplodock.runtime.cache import Cache
     from deplodock.runtime.check import check
-    from deplodock.runtime.place import eager_on, place
     from deplodock.runtime.program import CompiledProgram, Loadable
     compilation = start(captured, program.target_or_default(None), numerics)
     for name in stages.work("cuda"):
         with out.step(name):
             getattr(compilation, name)
-    inputs = [place(t, device) for t in captured.inputs]
-    parameters = {name: place(t, device) for name, t in captured.parameters.items()}
+    captured = captured.to(device)
     made = Loadable(compilation.torch, compilation.plan, compilation.cuda, compilation.target.arch)
     with out.step("load"):
-        compiled = CompiledProgram(made, parameters, device, Cache("cubin"))
-    eager = eager_on(captured, device)
+        compiled = CompiledProgram(made, captured.parameters, device, Cache("cubin"))
     with out.step("run"), torch.no_grad():
-        reports = check(compiled, compilation.torch, inputs, parameters, eager(*parameters.values(), *inputs))
+        reports = check(compiled, compilation.torch, captured.inputs, captured.parameters, captured.eager(*captured.inputs))
     if out.verbose:
         steps.summary(compilation, out, compiled.cubins)
 
@@ -58,7 +55,7 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
     if bench:
         from deplodock.cli.bench import bench as time_all
         with out.step("bench"):
-            times = time_all(captured, made, inputs, parameters)
+            times = time_all(captured, made)
     _print(out, device, numerics, reports, times)
     out.object("run", device=_describe(device), numerics=numerics, kernels=_kernels(made, compiled),
                counters={"saturations": int("saturate" in compilation.seconds), "compilations": compiled.compilations,

@@ -50,7 +50,8 @@ def torch_dtype(d) -> torch.dtype:
 class CompiledProgram:
     """Called with the program's inputs, in order; returns its outputs as a tuple.
 
-    parameters: tensors for plan.parameters, by name. They are read where they are: no copies.
+    parameters: tensors for plan.parameters, by name. They are read where they are, without copies, at each call: it is
+    the tensors' own business what they hold by then.
     device: "cpu" runs the emulation. Raises BrokenFact for a tensor the program was not compiled for, NoGpu or
     LaunchFailed if the GPU is missing or refuses, KernelRejected if a kernel does not compile.
     """
@@ -59,7 +60,9 @@ class CompiledProgram:
                  store: Cache | None = None):
         plan = self.plan = made.plan
         self.device, self.values = torch.device(device), made.program.inputs
-        self.parameters = tuple(parameters[b.name].detach() for b in plan.parameters)
+        self.parameters = tuple(parameters[b.name] for b in plan.parameters)
+        facts = {v.name: v for v in made.program.parameters}
+        self._held_to = tuple(facts[b.name] for b in plan.parameters)
         names = {b.name for b in plan.outputs}
         used = names | {b.name for k in plan.kernels for b in k.reads}
         self._constants = tuple(b for b in _written(plan.once) if b.name in used)
@@ -117,11 +120,14 @@ class CompiledProgram:
                              expected=f"{len(self.values)}: {' '.join(v.name for v in self.values)}",
                              advice="pass the tensors that the program was captured with, in order")
         for value, t in zip(self.values, inputs):
-            if (t.shape != value.shape or t.dtype is not torch_dtype(value.dtype) or t.stride() != value.strides
-                    or t.device.type != self.device.type or t.data_ptr() % value.alignment):
-                self._refuse(value, t)
+            self._require(value, t)
             if t.requires_grad and torch.is_grad_enabled():
                 raise GradientWanted(name=value.name)
+
+    def _require(self, value: torch_ir.Value, t: torch.Tensor) -> None:
+        if (t.shape != value.shape or t.dtype is not torch_dtype(value.dtype) or t.stride() != value.strides
+                or t.device.type != self.device.type or t.data_ptr() % value.alignment):
+            self._refuse(value, t)
 
     def _refuse(self, value: torch_ir.Value, t: torch.Tensor) -> None:
         for fact, wanted, given in (("shape", value.shape, tuple(t.shape)), ("dtype", torch_dtype(value.dtype), t.dtype),
@@ -134,13 +140,14 @@ class CompiledProgram:
 
     def _refresh(self) -> None:
         """Computes the constants if a parameter is not what it was when they were last computed."""
-        if not self._constants:
-            return
         now = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.parameters)
-        if now != self._seen:
-            self._held = tuple(map(self._empty, self._constants))
-            self._once.run((*self.parameters, *self._held, *self._room(self._once_slab)))
-            self._seen = now
+        if now == self._seen:
+            return
+        for value, p in zip(self._held_to, self.parameters):
+            self._require(value, p)
+        self._held = tuple(map(self._empty, self._constants))
+        self._once.run((*self.parameters, *self._held, *self._room(self._once_slab)))
+        self._seen = now
 
     def _empty(self, b: Buffer) -> torch.Tensor:
         return torch.empty([a.extent for a in b.axes], dtype=torch_dtype(b.dtype), device=self.device)
@@ -205,7 +212,7 @@ def _returns(program: torch_ir.Program, plan: Plan, constants: tuple[Buffer, ...
 
 def _result(at: int, shape: tuple[int, ...], copy: bool) -> Callable:
     if copy:
-        return lambda tensors: tensors[at].reshape(shape).clone()
+        return lambda tensors: tensors[at].detach().reshape(shape).clone()
     return lambda tensors: tensors[at].view(shape)
 
 
