@@ -11,8 +11,11 @@ import itertools
 from collections import Counter
 from dataclasses import dataclass
 
-from deplodock.ir.loop import (Axis, Buffer, Fold, Gathered, Index, Iota, Launch, Load, Term, cast, children, dtype,
+import numpy as np
+
+from deplodock.ir.loop import (Axis, Buffer, Const, Fold, Gathered, Index, Iota, Launch, Load, Term, cast, children, dtype,
                                index, loads, rebuilt)
+from deplodock.ir.meaning import NUMPY
 from deplodock.ir.show import Text, signature
 from deplodock.ir.tensor import RESULT, Convert, Elements, Elementwise, IndexMap, Named, Operator, Reduction, TensorTerm, shape
 from deplodock.ir.torch import OPERATORS, Arg, Node, Program, Source, Value
@@ -90,6 +93,7 @@ class _Entering:
 
     values: those tensors by name. named: what stands for them in Tensor IR. names: their first names. steps: by launch, in
     program order, its name, the node it is part of and its definition. memo: of terms of Tensor IR that are launches now.
+    constants: the first of those that are rounded to one number when they are emitted, such as 8 ** -0.5 and 1 / sqrt(8).
     current, law, uses: the node and the definition being expanded, and how often each tensor in that is an operand.
     """
 
@@ -101,6 +105,7 @@ class _Entering:
         self.names: dict[Term, str] = {}
         self.steps: dict[Term, tuple[str, Node, str]] = {}
         self.memo: dict[Term, Term] = {}
+        self.constants: dict[tuple, Const] = {}
         self.current: Node | None = None
         self.law, self.uses = "", Counter()
         for kind, values in (("input", program.inputs), ("parameter", program.parameters)):
@@ -203,6 +208,7 @@ class _Entering:
             case Load(t, ix):
                 return Load(self._tensor(t), tuple(map(self._index, ix)))
             case Iota(i): return Iota(self._index(i))
+            case Const(d, v) if d.is_float: return self.constants.setdefault((d, np.asarray(v, NUMPY[d.compute]).tobytes()), b)
         return rebuilt(b, map(self._bound, children(b)))
 
     def _index(self, i: Index) -> Index:
