@@ -118,9 +118,14 @@ class Law:
         return sorts
 
     @property
+    def enters(self) -> bool:
+        """Whether it is a definition or a view: applied to ground tensors while a program is entered, and no pattern."""
+        return self.module in ("definitions", "view")
+
+    @property
     def conditions(self) -> tuple[str, ...]:
-        """The side conditions as text, over the law's variables."""
-        return tuple(map(str, self.pattern().conditions))
+        """The side conditions as text, over the law's variables; those of a definition stand in its equation."""
+        return () if self.enters else tuple(map(str, self.pattern().conditions))
 
     def __call__(self, *args, **named) -> Equation:
         return self.function(*args, **named)
