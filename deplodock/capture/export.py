@@ -35,6 +35,9 @@ def export(module: nn.Module, args: tuple, kwargs: dict | None = None) -> Export
         with torch.no_grad(), _quiet():
             exported = torch.export.export(module, args, kwargs, strict=False)
             _check_numbers(exported)
+            for region in exported.graph_module.modules():
+                if region is not exported.graph_module and isinstance(region, torch.fx.GraphModule):
+                    region.forward = torch.fx.Interpreter(region).run  # autocast and no_grad regions keep their lines
             return exported.run_decompositions({})
     except DeplodockError as error:
         error.where = error.where or source_of_error(error)

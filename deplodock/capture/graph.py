@@ -15,7 +15,7 @@ from deplodock.capture.values import check_devices, described
 from deplodock.errors import MutatedInput, RandomNumbers, TrainingMode, UnsupportedOperator, UnsupportedOutput
 from deplodock.ir.torch import Arg, Program
 
-_TRAINING = {"native_dropout.default", "_native_batch_norm_legit_functional.default", "dropout.default"}
+_TRAINING = {"native_dropout.default", "_native_batch_norm_legit_functional.default"}
 _MUTATIONS = {OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION}
 
 
@@ -49,7 +49,7 @@ def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], na
 
 def _operator(builder: Builder, node: torch.fx.Node, results: dict) -> object:
     source, op = source_of(node), node.target.__name__
-    if op in _TRAINING and op != "dropout.default":
+    if op in _TRAINING:
         raise TrainingMode(source, found=f"aten.{op}")
     if torch.Tag.nondeterministic_seeded in node.target.tags and op not in TABLE:
         raise RandomNumbers(source, op=f"aten.{op}")

@@ -61,12 +61,6 @@ def divide(c: Call) -> Arg:
     return c.pointwise(op, c["self"], c["other"])
 
 
-def round_(c: Call) -> Arg:
-    if c.get("decimals"):
-        raise c.unsupported("decimals other than 0")
-    return c.pointwise("round", c["self"])
-
-
 def where(c: Call) -> Arg:
     return c.where(c["condition"], c["self"], c["other"])
 
@@ -126,12 +120,6 @@ def cast(c: Call) -> Arg:
 
 def copy(c: Call) -> Arg:
     return c.expand(c.cast(c["src"], c.dtype), c.shape)
-
-
-def dropout(c: Call) -> Arg:
-    if c["train"] and c["p"]:
-        raise TrainingMode(c.source, found=f"{c.op} with p={c['p']} in training mode")
-    return c["input"]
 
 
 # ---- folds -----------------------------------------------------------------------------------------------------------
@@ -293,12 +281,6 @@ def slice_(c: Call) -> Arg:
     return c.slice(c["self"], dim, start, max(start, stop), step)
 
 
-def narrow(c: Call) -> Arg:
-    dim = c.dim("dim")
-    start = c["start"] % max(c.shape_of(c["self"])[dim], 1)
-    return c.slice(c["self"], dim, start, start + c["length"], 1)
-
-
 def split(c: Call) -> tuple[Arg, ...]:
     """Consecutive slices, as many and as long as the results."""
     dim, start, parts = c.dim("dim"), 0, []
@@ -394,9 +376,8 @@ def _each(make: Callable[[str], Constructor], names: str) -> dict[str, Construct
 TABLE: dict[str, Constructor] = {
     # pointwise
     **_each(lambda op: pointwise(op, "self"), """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin cos tan
-        atan tanh sigmoid erf floor ceil trunc bitwise_not relu silu"""),
+        atan tanh sigmoid erf floor ceil trunc round bitwise_not relu silu"""),
     **_rows(pointwise("sign", "self"), "sgn"),
-    **_rows(round_, "round round.decimals"),
     **_each(test, "isnan isinf"),
     **_rows(isfinite, "isfinite"),
     **_rows(scaled("add"), "add.Tensor add.Scalar"),
@@ -438,12 +419,10 @@ TABLE: dict[str, Constructor] = {
     **_rows(leaky_relu, "leaky_relu"),
     **_rows(softplus, "softplus"),
     # casts and copies
-    **_rows(same, """clone alias detach lift lift_fresh lift_fresh_copy contiguous resolve_conj resolve_neg
-        positive"""),
+    **_rows(same, "clone detach"),
     **_rows(nothing, "_assert_tensor_metadata"),
     **_rows(cast, "_to_copy"),
     **_rows(copy, "copy"),
-    **_rows(dropout, "dropout feature_dropout alpha_dropout native_dropout"),
     # folds
     **_rows(reduction("sum"), "sum sum.dim_IntList"),
     **_rows(reduction("mean"), "mean mean.dim"),
@@ -475,13 +454,11 @@ TABLE: dict[str, Constructor] = {
     **_rows(attention, "scaled_dot_product_attention"),
     **_rows(embedding, "embedding"),
     # views
-    **_rows(reshape, """view reshape _unsafe_view flatten.using_ints unflatten.int unsqueeze squeeze
-        squeeze.dim squeeze.dims"""),
-    **_rows(permute, "permute transpose.int t movedim.int movedim.intlist mT adjoint"),
+    **_rows(reshape, "view _unsafe_view unsqueeze squeeze squeeze.dim squeeze.dims"),
+    **_rows(permute, "permute transpose.int t"),
     **_rows(expand, "expand"),
     **_rows(slice_, "slice.Tensor"),
-    **_rows(narrow, "narrow"),
-    **_rows(split, "split.Tensor split.sizes split_with_sizes chunk"),
+    **_rows(split, "split.Tensor split_with_sizes"),
     **_rows(select, "select.int"),
     **_rows(unbind, "unbind.int"),
     **_rows(cat, "cat"),
