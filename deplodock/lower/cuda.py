@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from deplodock.ir.expression import Call, Expr, Int, Name, call, operands, text
-from deplodock.ir.kernel import (Array, Do, If, Kernel, Let, Loop, Map, Note, Param, Roles, STORED, Set, Stmt, Variable,
-                                 bodies, expressions, walk)
+from deplodock.ir.expression import Binary, Expr, Int, Name, operands, text
+from deplodock.ir.kernel import (STORED, Array, Do, If, Kernel, Let, Loop, Map, Note, Param, Roles, Set, Stmt, Variable,
+                                 expressions, walk)
 from deplodock.ir.primitive import WGMMA, wgmma
 from deplodock.lower.emit import SHARED_ALIGNMENT
 
@@ -61,7 +61,7 @@ class _Text:
             if name in used:
                 self.lines.append(f"  const int {name} = {value};")
         if k.spans:
-            self.lines.append(f"  const u32 smem = dd_shared();")
+            self.lines.append("  const u32 smem = dd_shared();")
             self.lines += [f"  const u32 {s.name} = smem + {s.offset};" for s in k.spans if s.name in used]
         self.block(k.body, "  ")
         self.lines.append("}")
@@ -100,7 +100,7 @@ class _Text:
                     out.append(f"{pad}#pragma unroll" + ("" if unroll else " 1"))
                 by = f"++{n}" if step == Int(1) else f"{n} += {text(step)}"
                 braces = len(body) != 1 or not isinstance(body[0], (Set, Do))
-                out.append(f"{pad}for (int {n} = {text(low)}; {n} < {text(high)}; {by})" + (" {" if braces else ""))
+                out.append(f"{pad}for (int {n} = {text(low)}; {text(Binary('<', Name(n), high))}; {by})" + (" {" if braces else ""))
                 self.block(body, pad + "  ")
                 out += [f"{pad}}}"] if braces else []
             case Roles(n, body, producer):

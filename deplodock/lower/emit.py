@@ -267,7 +267,7 @@ def index_expression(i: Index, value: Callable[[Axis], Expr]) -> Expr:
                 x = index_expression(inner, value)
                 x = x % n if inner.range[0] >= 0 else call("dd_remainder", x, n, template=("int",))
             case _: raise TypeError(f"{type(atom).__name__} in an index of Tile IR")
-        out = out + x * c
+        out = out + x * c if c > 0 else out - x * -c
     return out + i.const
 
 

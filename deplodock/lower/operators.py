@@ -31,7 +31,7 @@ RESERVED = frozenset("""
     namespace new noexcept not not_eq nullptr operator or or_eq private protected public register return short signed
     sizeof static struct switch template this throw true try typedef typeid typename union unsigned using virtual void
     volatile while xor xor_eq i8 u8 i16 u16 u32 i64 u64 DD DD_INF DD_NAN TensorMap threadIdx blockIdx memcpy min max
-    lane warp block thread smem bars r i j k s it round isnan isinf copysign abs
+    lane warp block thread smem r i j s fmax fmaxf isnan isinf copysign abs
     """.split()) | frozenset(f + x for f in CALLS.values() for x in ("", "f"))
 """Names that a kernel's own variables must not take: C++'s, CUDA's, the functions above, and those the lowering uses."""
 
@@ -115,6 +115,7 @@ def _float(op: str, d: Dtype, args: Sequence[Expr]) -> Expr:
         case "exp2sub":
             x = Binary("-", *args)
             return call("exp2", x) if wide else call("dd_exp2", x)
+        case "fmax": return call("fmax" if wide else "fmaxf", *args)
         case "finite": return Choose(Binary("==", args[0], real(float("-inf"), d)), real(0, d), args[0])
         case "recip": return Binary("/", one, args[0]) if wide else call("dd_rcp", *args)
         case "rsqrt": return Binary("/", one, call("sqrt", *args)) if wide else call("dd_rsqrt", *args)
@@ -126,24 +127,9 @@ def _float(op: str, d: Dtype, args: Sequence[Expr]) -> Expr:
     return Call(CALLS[op] + ("" if wide else "f"), tuple(args))
 
 
-def identity(monoid: str, d: Dtype) -> Expr:
-    """The identity of a monoid on values of dtype d."""
-    low, high = {"max": True, "argmax": True, "online": True}.get(monoid, False), monoid in ("min", "argmin")
-    if low or high:
-        if d.is_float:
-            return real(float("-inf") if low else float("inf"), d)
-        bits = 8 * d.bytes
-        if d in (Dtype.u8, Dtype.b8):
-            return Int(0 if low else 1 if d == Dtype.b8 else 255)
-        least = Binary("-", Int(-(1 << bits - 1) + 1), Int(1))          # the literal -2^63 does not exist in C
-        return least if low else Int((1 << bits - 1) - 1)
-    one = monoid in ("prod", "all")
-    return real(one, d) if d.is_float else Int(int(one))
-
-
 def merge(monoid: str, d: Dtype, a: Expr, b: Expr) -> Expr:
-    """a (monoid) b for a monoid with one component."""
-    op = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}[monoid]
+    """a (monoid) b for a monoid with one component. "fmax" passes over NaN, which the sums beside it carry."""
+    op = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "fmax": "fmax", "any": "or", "all": "and"}[monoid]
     if monoid in ("any", "all") and d != Dtype.b8:
         raise KeyError(f"{monoid} folds b8, not {d}")
     return apply(op, d, (a, b))

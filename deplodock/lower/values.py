@@ -246,7 +246,7 @@ def combine_online(e: Emit, s: tile.Combine) -> None:
     name, before = e.name("reg", m.name), e.fresh("before")
     e(Array(before, CTYPE[m.dtype], m.layout.size))
     e.each(m.layout.size, lambda r: (Set(Element(before, r), Element(name, r)),))
-    combine(e, tile.Combine((m,), "max", s.axis, s.lanes, s.warps))
+    combine(e, tile.Combine((m,), "fmax", s.axis, s.lanes, s.warps))
 
     def factor(r: Expr) -> tuple[Stmt, ...]:
         safe = operators.apply("finite", m.dtype, (Element(name, r),))
