@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Iterable, Mapping, Protocol
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (PARTS, Axis, Buffer, Const, FloorDiv, Fold, Gathered, Index, Iota, Load, Mod, Op, Term,
+from deplodock.ir.loop import (PARTS, Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Load, Mod, Op, Term,
                                cast, children, const, dtype, gathers, index, op, rebuilt, subst, where)
 from deplodock.ir.plan import Kernel, Output
 from deplodock.ir.tile import Param, dense_strides
@@ -167,8 +167,21 @@ class _Flattening:
             case Iota(i):
                 return Iota(self.index(i))
             case Fold(monoid, axes, bodies, part):
-                return plain_fold(monoid, axes, tuple(map(self.body, bodies)), part)
+                return self.apart(plain_fold(monoid, axes, tuple(map(self.body, bodies)), part))
         return rebuilt(t, map(self.body, children(t)))
+
+    def apart(self, t: Term) -> Term:
+        """A new fold over axes that have names of their own: in a term, one that is bound may have the name of another."""
+        if not isinstance(t, Fold):
+            return rebuilt(t, map(self.apart, children(t))) if isinstance(t, (Op, Cast)) else t
+        inner = {a.name for f in all_folds(t.bodies) for a in f.axes}
+        new = []
+        for a in t.axes:
+            n = next(n for n in itertools.count() if f"{a.name}#{n}" not in inner)
+            new.append(Axis(f"{a.name}#{n}", a.extent))
+            inner.add(new[-1].name)
+        to = dict(zip(t.axes, map(index, new)))
+        return Fold(t.monoid, tuple(new), tuple(subst(b, to) for b in t.bodies), t.part)
 
     def index(self, i: Index) -> Index:
         out = index(i.const)
@@ -285,9 +298,26 @@ class _Flattening:
         return Flat(tuple(i.axis for i in launch.values()), tuple(done), self.views, classes)
 
 
+def outer_folds(b: Term) -> list[Fold]:
+    """The folds of a body that no other fold of it contains, in order; those inside loaded indices among them."""
+    if isinstance(b, Fold):
+        return [b]
+    held = gathers(b.indices) if isinstance(b, Load) else gathers((b.index,)) if isinstance(b, Iota) else ()
+    return list(dict.fromkeys(f for c in (*children(b), *held) for f in outer_folds(c)))
+
+
+def all_folds(bodies: Iterable[Term]) -> list[Fold]:
+    """Every fold of the bodies, outer ones first."""
+    out: list[Fold] = []
+    for b in bodies:
+        for f in outer_folds(b):
+            out += [f, *all_folds(f.bodies)]
+    return list(dict.fromkeys(out))
+
+
 def identifier(name: str) -> str:
     """The name of an axis, of a class or of several in one, as an identifier: without primes, joined by underscores."""
-    base = re.sub(r"[^A-Za-z0-9_]", "_", "_".join(n.rstrip("'") for n in name.split(",")))
+    base = re.sub(r"[^A-Za-z0-9_]", "_", "_".join(n.split("#")[0].rstrip("'") for n in name.split(",")))
     return base + "_" if base[-1].isdigit() else base            # numbers tell the axes of one class apart
 
 
@@ -313,6 +343,10 @@ def extremes(d: Dtype):
 
 def plain_fold(monoid: str, axes: tuple[Axis, ...], bodies: tuple[Term, ...], part: int) -> Term:
     """A fold in which every axis has more than one value and every body but a constant one depends on it."""
+    narrow = dtype(bodies[0])
+    if narrow.is_16bit:                                      # maxima and minima: 16-bit values have no arithmetic
+        wide = plain_fold(monoid, axes, tuple(cast(Dtype.f32, b) for b in bodies), part)
+        return wide if dtype(wide) == Dtype.i64 else cast(narrow, wide)
     if any(a.extent == 0 for a in axes):
         d = dtype(bodies[-1])
         return const(Dtype.i64, 0) if part and monoid != "online" else const(d, 0) if part else identity(monoid, d)

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Callable, Iterable, Mapping
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (Axis, Cast, Const, Fold, Index, Iota, Load, Op, Term, cast, children, const, dtype, index, op,
-                               subst, where)
+from deplodock.ir.loop import Axis, Cast, Const, Fold, Index, Iota, Op, Term, const, dtype, index, op, subst, where
 from deplodock.ir.plan import Kernel
 from deplodock.ir.tile import Compare
-from deplodock.lower.flatten import Facts, Flat, flatten, identity
+from deplodock.lower.flatten import Facts, Flat, flatten, identity, outer_folds
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +98,6 @@ def siblings(bodies: Iterable[Term], classes: Mapping[str, str], done: Callable[
         bounds = tuple(subst(c, {a: index(Axis("#", a.extent))}) for c in limits(f))
         groups.setdefault((d, classes[a.name], a.extent, bounds), []).append(f)
     return [groups[k] for k in sorted(groups, key=lambda k: k[0])]
-
-
-def outer_folds(b: Term) -> list[Fold]:
-    """The folds of a body that no other fold of it contains, in order; those inside loaded indices among them."""
-    if isinstance(b, Fold):
-        return [b]
-    below = list(children(b)) + list(_gathered(b))
-    return list(dict.fromkeys(f for c in below for f in outer_folds(c)))
-
-
-def _gathered(b: Term) -> Iterable[Term]:
-    from deplodock.ir.loop import gathers
-    match b:
-        case Load(_, indices): return gathers(indices)
-        case Iota(i): return gathers((i,))
-    return ()
 
 
 def hoisted(b: Term, bound: frozenset[Axis]) -> list[Fold]:

@@ -31,9 +31,8 @@ from deplodock.ir.plan import Kernel
 from deplodock.ir.tile import (Access, Compare, CopyOut, Fill, For, GridAxis, Kernel as TileKernel, Map, Part, Reg, SharedTile,
                                Store, StoreShared, origin)
 from deplodock.lower.box import box
-from deplodock.lower.flatten import Facts, Flat, Out, flatten, params
+from deplodock.lower.flatten import Facts, Out, flatten, outer_folds, params
 from deplodock.lower.operators import RESERVED
-from deplodock.lower.structure import outer_folds
 from deplodock.lower.tile_body import access, lower
 from deplodock.lower.tile_fold import evaluate, roles_of
 from deplodock.lower.tile_scope import Bound, Knobs, Level, Names, Scope, spreads

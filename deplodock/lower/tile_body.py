@@ -20,7 +20,8 @@ from deplodock.ir.ops import OPS
 from deplodock.ir.tile import (Access, Check, Compare, Convert, Coord, Copy, Exchange, Fill, IndexTile, LoadGlobal,
                                LoadShared, Map, Mask, Predicate, Reg, SharedTile, Slice)
 from deplodock.lower.box import box
-from deplodock.lower.structure import affine, negated, outer_folds, slack
+from deplodock.lower.flatten import outer_folds
+from deplodock.lower.structure import affine, negated, slack
 from deplodock.lower.tile_scope import Scope
 
 

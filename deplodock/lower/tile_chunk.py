@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.layout import Layout, Shared
+from deplodock.ir.layout import Layout, Shared, log2
 from deplodock.ir.loop import (Axis, Buffer, Cast, Const, Fold, Iota, Load, Op, Term, const, dtype, index, op, where)
 from deplodock.ir.tile import (Mma, MmaCommit, MmaFence, MmaWait, Operand, Promote, Reduce, Reg, SharedTile, StoreShared)
 from deplodock.lower.flatten import identity
@@ -161,7 +161,9 @@ def stash(s: Scope, b: Term, group: tuple[str, ...], axis: Axis) -> Term:
         return b
     bounds = [s.bind[a] for a in (*group, axis.name)]
     shape = Shared(group, tuple(x.tile for x in bounds[:-1]), axis.name, bounds[-1].tile, dtype(b).bytes)
-    layout = copy_layout(shape, 16 // shape.size, s.warp_bits)
+    vec = min(16 // shape.size, shape.cols)
+    layout = copy_layout(shape, vec, s.warp_bits)
+    layout = replace(layout, regs=tuple((axis.name, 1 << i, 2) for i in range(log2(vec))) + layout.regs)
     if any(layout.extent(x.axis.name) != x.tile for x in bounds):
         layout = s.frame([x.axis for x in bounds], None)
     if isinstance(b, Load):

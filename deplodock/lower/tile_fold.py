@@ -16,8 +16,8 @@ from deplodock.ir.dtype import Dtype
 from deplodock.ir.layout import Layout
 from deplodock.ir.loop import Axis, Fold, Index, Load, Term, const, dtype, index, loads, subst
 from deplodock.ir.tile import Combine, Fill, For, MmaWait, Promote, origin
-from deplodock.lower.flatten import identity
-from deplodock.lower.structure import affine, limits, outer_folds, product, siblings, slack
+from deplodock.lower.flatten import identity, outer_folds
+from deplodock.lower.structure import affine, limits, product, siblings, slack
 from deplodock.lower.tile_chunk import PARTIAL, Item, Plan, in_memory, promoted_inside, slices, spare
 from deplodock.lower.tile_online import finish_online, online, score_frame, start_online
 from deplodock.lower.tile_scope import K_STEP, Bound, Level, Roles, Scope, flipped

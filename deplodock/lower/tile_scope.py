@@ -16,9 +16,9 @@ from deplodock.ir.dtype import Dtype
 from deplodock.ir.layout import Layout, log2
 from deplodock.ir.loop import Axis, Fold, Index, Term, index, subst
 from deplodock.ir.tile import Compare, Coord, Copy, Reg, SharedTile, Stmt
-from deplodock.lower.flatten import Flat
+from deplodock.lower.flatten import Flat, all_folds
 from deplodock.lower.layout import Spread, blocked, fragment, outer_operand
-from deplodock.lower.structure import outer_folds, product
+from deplodock.lower.structure import product
 
 ATOMS = ("mma", "wgmma", "fma", "none")
 K_STEP = 16
@@ -203,6 +203,9 @@ class Scope:
                     tile = blocked([a for a in self.order if a in (*roles.rows, *roles.columns)], span, self.spreads,
                                    self.warp_bits)
                     return outer_operand(tile, group, roles.k, span[roles.k], k_first).project(names)
+        for a in names:
+            step = self.spreads[a].span
+            self.require(span[a] % step == 0, f"{span[a]} elements of {a} are no multiple of {step} = vec x lanes x warps of {a}")
         return blocked(names, span, self.spreads, self.warp_bits)
 
 
@@ -239,15 +242,6 @@ def spreads(flat: Flat, knobs: Knobs) -> tuple[dict[str, Spread], int]:
 def _free(n: int, taken: list[tuple[int, int]]) -> int:
     """The lowest bit from which n bits are free."""
     return next(at for at in itertools.count() if all(at + n <= t or t + m <= at for t, m in taken)) if n else 0
-
-
-def all_folds(bodies: Iterable[Term]) -> list[Fold]:
-    """Every fold of the bodies, outer ones first."""
-    out: list[Fold] = []
-    for b in bodies:
-        for f in outer_folds(b):
-            out += [f, *all_folds(f.bodies)]
-    return list(dict.fromkeys(out))
 
 
 def flipped(f: Term, p: Axis) -> Term:
