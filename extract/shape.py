@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from deplodock.ir.loop import Axis, Buffer, Load, Term, children, loads
+from deplodock.ir.loop import Axis, Cast, Fold, Load, Term, children
 from deplodock.ir.plan import Schedule
 from deplodock.join import Relation, Row
 from deplodock.lower.structure import Loop, Product, Structure, limits
@@ -18,6 +18,12 @@ from rules import schedule as laws
 
 ROUND = 0.6e-6
 """Seconds from the request of a slab to its arrival."""
+L2 = 5e12
+"""Bytes per second that blocks together read from the second-level cache."""
+MEETING = 0.1e-6
+"""Seconds of a round in which a block waits for its own warps."""
+OPERATOR = 4
+"""Instructions of a pointwise operator, on average."""
 ISSUE = 0.35
 """Share of the multiply-adds that a register tile issues beside its loads."""
 
@@ -45,6 +51,8 @@ class Shape:
     batch: int
     bytes: int
     masked: bool
+    computed: tuple[int, int] = (0, 0)
+    """Operators that make an element of the rows' and of the columns' operand, where it is not only loaded."""
 
     # ---- reading a kernel -----------------------------------------------------------------------------------------
 
@@ -209,10 +217,14 @@ class Shape:
         rate = (target.mma * 0.6 if mma else target.fma32 * ISSUE * min(1, self._reuse(r)))
         flops = 2 * r["bm"] * r["bn"] * r["bk"] * sides_
         fill = min(1.0, threads * max(1, resident) / 256)
-        busy = flops / (rate / target.sms * fill) + slab / (100 * target.clock)
+        # Each warp makes its own fragments of an operand that is computed.
+        made = self.computed[0] * r["bm"] * r["bk"] * r["wn"] + self.computed[1] * r["bn"] * r["bk"] * r["wm"]
+        busy = flops / (rate / target.sms * fill) + slab / (100 * target.clock) + MEETING
+        busy += OPERATOR * made / (128 * target.clock * fill)
         late = ROUND / (r["stages"] - 1)
         rounds = -(-self.depth.extent // r["bk"])
-        return waves * max(1, resident) * rounds * max(busy, late / max(1, resident)) + waves * 2e-6
+        cached = blocks * rounds * slab / L2
+        return waves * max(1, resident) * rounds * max(busy, late / max(1, resident)) + waves * 2e-6 + cached
 
     def _reuse(self, r: dict) -> float:
         """Multiply-adds for each word read from shared memory, against the 4 that hide the reads."""
@@ -230,9 +242,11 @@ class Shape:
         rate = target.mma * 0.5 if mma else target.fma32 * ISSUE
         flops = 2 * r["bm"] * r["keys"] * (self.depth.extent + width)
         fill = min(1.0, threads * max(1, resident) / 256)
-        busy = flops / (rate / target.sms * fill) + r["bm"] * r["keys"] / (16 * target.clock)
+        busy = flops / (rate / target.sms * fill) + r["bm"] * r["keys"] / (16 * target.clock) + MEETING
+        busy += r["bm"] * width / (128 * target.clock * fill)        # the result is rescaled each round
         rounds = -(-self.keys.extent // r["keys"]) * (0.6 if self.masked else 1)
-        return waves * max(1, resident) * rounds * max(busy, ROUND / (r["stages"] - 1) / max(1, resident)) + waves * 2e-6
+        cached = blocks * rounds * slab / L2
+        return cached + waves * max(1, resident) * rounds * max(busy, ROUND / (r["stages"] - 1) / max(1, resident)) + waves * 2e-6
 
 
 # ---- families ----------------------------------------------------------------------------------------------------------
@@ -251,10 +265,21 @@ def work(part: Structure) -> int:
 
 
 def sides(part: Structure, p: Product) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """The axes of a product's rows and columns, slowest first: launch axes in their order, then those of loops."""
+    """The axes of a product's rows and columns, slowest first: launch axes in their order, then those of loops.
+
+    Rows are the operand whose axes come first, as in the lowering.
+    """
     order = [*part.axes, *(l.axis for l in every(part.loops))]
     place = lambda axes: tuple(sorted(axes, key=lambda a: order.index(a) if a in order else len(order)))
-    return place(p.rows), place(p.columns)
+    rows, columns = sorted((place(p.rows), place(p.columns)), key=lambda axes: order.index(axes[0]))
+    return rows, columns
+
+
+def operators(t: Term) -> int:
+    """Operators of a factor, not counting those inside folds, nor a cast of what is loaded."""
+    if isinstance(t, Fold) or not children(t) or isinstance(t, Cast) and isinstance(t.body, Load):
+        return 0
+    return 1 + sum(map(operators, children(t)))
 
 
 def element(part: Structure) -> int:
@@ -269,8 +294,9 @@ def _product(part: Structure, found: list[tuple[Loop, Product]], common: dict) -
     batch = math.prod(a.extent for a in part.axes if a not in rows and a not in columns)
     size = p.dtype.bytes if p.dtype else max(4, element(part))
     fact = laws.product(common["name"], m, n, loop.axis.extent, len(loop.products), size)
+    left, right = (p.left, p.right) if set(rows) == p.rows else (p.right, p.left)
     return Shape(fact=fact, rows=rows, columns=columns, depth=loop.axis, keys=None, size=size, batch=batch,
-                 masked=False, **common)
+                 masked=False, computed=(operators(left), operators(right)), **common)
 
 
 def _chained(part: Structure, loop: Loop, p: Product, common: dict) -> Shape:
