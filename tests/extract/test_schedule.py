@@ -1,0 +1,118 @@
+"""Schedule laws: the joins that egglog makes are those that enumeration makes; every row offered can be lowered; the index
+maps of tiles visit every point once."""
+import itertools
+
+import pytest
+
+from deplodock.capture import capture_code
+from deplodock.join import Domain, Joins, Relation
+from deplodock.lower.structure import axes_of
+from deplodock.lower.tile import legal
+from deplodock.pipeline import compile
+from deplodock.target import target
+from extract.schedule import DOMAINS, RELATIONS
+from extract.shape import Shape
+from rules import schedule as laws
+
+PROGRAMS = {
+    "points": "F.silu(torch.randn(5, 70)) * torch.randn(5, 70)",
+    "rows": "F.rms_norm(torch.randn(9, 130), (130,), torch.randn(130))",
+    "whole": "torch.randn(3, 50).sum()",
+    "mma": "torch.randn(40, 96).bfloat16() @ torch.randn(96, 72).bfloat16()",
+    "fma": "torch.randn(40, 33) @ torch.randn(33, 17)",
+    "attention": "F.scaled_dot_product_attention(*(torch.randn(1, 4, 48, 16).half() for _ in range(3)), is_causal=True)",
+    "attention32": "F.scaled_dot_product_attention(*(torch.randn(1, 2, 40, 24) for _ in range(3)))",
+}
+FACTS = [laws.machine(20_000, 128), laws.product("a", 40, 17, 33, 1, 4), laws.product("b", 96, 200, 64, 2, 2),
+         laws.chained("c", 48, 40, 16, 24, 2), laws.chained("d", 48, 40, 16, 24, 4), laws.rows("e", 9, 130, 4),
+         laws.points("f", 5, 70, 2)]
+
+
+def joined() -> Joins:
+    joins = Joins((*RELATIONS, *(d.relation for d in DOMAINS)))
+    for d in DOMAINS:
+        for v in d.values:
+            joins.fact(d(v))
+    for f in FACTS:
+        joins.fact(f)
+    joins.run(laws.STEPS)
+    return joins
+
+
+def enumerated() -> dict[str, set]:
+    """The same by nested loops in Python."""
+    rows: dict[str, set] = {r.name: set() for r in RELATIONS} | {d.name: {(v,) for v in d.values} for d in DOMAINS}
+    for f in FACTS:
+        rows[f.relation.name].add(f.args)
+    for s in laws.STEPS:
+        j = s.join()
+        bindings = [{}]
+        for premise in j.premises:
+            bindings = [new for b in bindings for row in rows[premise.relation.name]
+                        if (new := bound(premise.args, row, b)) is not None]
+        for b in bindings:
+            if all(g.value(b) for g in j.guards):
+                rows[j.head.relation.name].add(tuple(b[a.op] if a.op in b else a.value(b) for a in j.head.args))
+    return rows
+
+
+def bound(args, row, binding):
+    new = dict(binding)
+    for a, v in zip(args, row):
+        if isinstance(a, int):
+            if a != v:
+                return None
+        elif new.setdefault(a.op, v) != v:
+            return None
+    return new
+
+
+def test_egglog_joins_what_enumeration_joins():
+    joins, rows = joined(), enumerated()
+    for relation in laws.WHOLE:
+        assert joins.rows(relation) == sorted(rows[relation.name]), relation.name
+        assert rows[relation.name], f"no law adds a row to {relation.name} here"
+
+
+def test_every_law_fires_and_names_its_equation():
+    hits = joined().hits
+    assert set(hits) == {s.name for s in laws.STEPS} and all(hits.values()), hits
+    assert all(s.equation for s in laws.STEPS)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_offered_schedules_can_be_lowered(name):
+    """Legality is in the guards: of the rows offered for a kernel, none is refused."""
+    compilation = compile(capture_code(PROGRAMS[name]), target("h200"))
+    (kernel,) = compilation.extraction.plans[0].kernels
+    shape = Shape.of(axes_of(kernel, compilation.facts), kernel.name)
+    joins = Joins((*RELATIONS, *(d.relation for d in DOMAINS)))
+    for d in DOMAINS:
+        for v in d.values:
+            joins.fact(d(v))
+    joins.fact(laws.machine(target("h200").shared, 128))
+    joins.fact(shape.fact)
+    joins.run(laws.STEPS)
+    rows = [(r, row) for r in laws.WHOLE for row in joins.rows(r)]
+    assert rows
+    from dataclasses import replace
+    refused = {}
+    for relation, row in rows[::max(1, len(rows) // 40)]:
+        reason = legal(replace(kernel, schedule=shape.knobs(relation, row)), compilation.facts)
+        if reason:
+            refused[row] = reason
+    assert not refused, refused
+
+
+def test_tiles_visit_every_point_once():
+    """blockify and chunk_k: i = io·b + ii under the guard i < n, for every extent and tile."""
+    for n, b in itertools.product(range(1, 41), range(1, 17)):
+        points = [io * b + ii for io in range(-(-n // b)) for ii in range(b) if io * b + ii < n]
+        assert points == list(range(n))
+
+
+def test_register_tiles_cover_a_block():
+    """register_tile: rows a·4 lanes·warps + .., a bijection onto the tile."""
+    for fm, wm in itertools.product((1, 2, 4, 8), (1, 2, 4)):
+        rows = sorted(r * 4 * wm + w * 4 + l for r in range(fm) for w in range(wm) for l in range(4))
+        assert rows == list(range(fm * 4 * wm))
