@@ -4,7 +4,7 @@ from __future__ import annotations
 STAGES = ("torch", "tensor", "loop", "tile", "kernel", "cuda", "ptx", "sass")
 
 SUFFIX = {"torch": "torch.txt", "tensor": "tensor.txt", "loop": "loop.txt", "tile": "tile.txt", "kernel": "kernel.txt",
-          "cuda": "cu", "ptx": "ptx", "sass": "sass"}
+          "cuda": "cuda.cu", "ptx": "kernels.ptx", "sass": "kernels.sass"}
 """File names' endings: the tools of those formats know some of them."""
 
 _WORK = {"torch": (), "tensor": ("entered",), "loop": ("saturation", "extraction", "plan"), "tile": ("tiles",),
@@ -25,7 +25,7 @@ def text(compilation, stage: str, cubins=()) -> str:
             from extract.extract import report
             return report(compilation.plan, compilation.target)
         case "tile":
-            from deplodock.ir.tile import show_tile
+            from deplodock.ir.tile_show import show_tile
             return "\n\n".join(map(show_tile, compilation.tiles))
         case "kernel":
             from deplodock.ir.kernel import show

@@ -36,7 +36,7 @@ from deplodock.lower.operators import RESERVED
 from deplodock.lower.tile_body import access, lower
 from deplodock.lower.tile_fold import evaluate, roles_of
 from deplodock.lower.tile_scope import Bound, Knobs, Level, Names, Scope, spreads
-from deplodock.lower.verify import verify
+from deplodock.ir.tile_verify import verify_tile
 
 
 def lower_tile(kernel: Kernel, facts: Facts = {}) -> TileKernel:
@@ -53,7 +53,7 @@ def lower_tile(kernel: Kernel, facts: Facts = {}) -> TileKernel:
     regs = tuple(map(int, str(knobs.get("regs")).split(","))) if knobs.get("regs") else None
     made = TileKernel(kernel.name, known, tuple(parts), warps, knobs.get("min_blocks", 1), knobs.roles,
                       knobs.get("persistent", 0), group, regs, kernel.source)
-    verify(made)
+    verify_tile(made)
     return made
 
 
