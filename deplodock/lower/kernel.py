@@ -12,6 +12,7 @@ from deplodock.ir import kernel as ir, tile
 from deplodock.ir.expression import Binary, Expr, Int, Name, both, call, choose, compare
 from deplodock.ir.kernel import Do, If, Let, Loop, Roles, Stmt
 from deplodock.ir.layout import Layout, Shared
+from deplodock.ir.tile_show import show_stmt
 from deplodock.lower import loops, memory, products, rings, roles, values
 from deplodock.lower.emit import Emit
 
@@ -115,7 +116,7 @@ def statements(e: Emit, stmts: tuple[tile.Stmt, ...], owner: tile.For | None, do
         for r in e.rings:
             if r.loop is owner and r.first == i:
                 rings.wait_full(e, r)
-        e.note(tile.show_stmt(s))
+        e.note(show_stmt(s))
         statement(e, s)
         for r in e.rings:
             if r.loop is owner and r.last == i:
