@@ -1,6 +1,8 @@
 """Text of Tile IR: one statement a line, then the layouts of all register tiles."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 from deplodock.ir.loop import Const
 from deplodock.ir.show import Text
 from deplodock.ir.tile import (Access, Assign, Check, Combine, Compare, Convert, Coord, Copy, CopyOut, Exchange, Fill, For,
