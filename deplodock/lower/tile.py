@@ -29,9 +29,9 @@ from deplodock.ir.layout import Shared, log2
 from deplodock.ir.loop import Const, index
 from deplodock.ir.plan import Kernel
 from deplodock.ir.tile import (Access, Compare, CopyOut, Fill, For, GridAxis, Kernel as TileKernel, Map, Part, Reg, SharedTile,
-                               Store, StoreShared, origin)
+                               Store, StoreShared, all_copies, origin)
 from deplodock.lower.box import box
-from deplodock.lower.flatten import Facts, Out, flatten, outer_folds, params
+from deplodock.lower.flatten import Facts, Out, all_folds, flatten, outer_folds, params
 from deplodock.lower.operators import RESERVED
 from deplodock.lower.tile_body import access, lower
 from deplodock.lower.tile_fold import evaluate, roles_of
@@ -45,6 +45,8 @@ def lower_tile(kernel: Kernel, facts: Facts = {}) -> TileKernel:
     IllegalSchedule where the schedule does not fit the kernel.
     """
     knobs, flats = Knobs(kernel.name, kernel.schedule), flatten(kernel, facts)
+    if flats:
+        knobs.require_axes({a.name for f in flats for a in (*f.axes, *(x for o in all_folds(o.body for o in f.outs) for x in o.axes))})
     known = params(kernel, facts)
     names = Names((*RESERVED, *(p.name for p in known)))
     warps = max([knobs.get("warps", 1), *(spreads(f, knobs)[1] for f in flats)])
@@ -53,6 +55,8 @@ def lower_tile(kernel: Kernel, facts: Facts = {}) -> TileKernel:
     regs = tuple(map(int, str(knobs.get("regs")).split(","))) if knobs.get("regs") else None
     made = TileKernel(kernel.name, known, tuple(parts), warps, knobs.get("min_blocks", 1), knobs.roles,
                       knobs.get("persistent", 0), group, regs, kernel.source)
+    boxed = all(c.box for c in all_copies(made))
+    knobs.require(not knobs.roles or len(parts) == 1 and boxed, "roles need one part, and a box for every copy")
     verify_tile(made)
     return made
 

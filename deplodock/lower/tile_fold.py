@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.layout import Layout
@@ -95,6 +96,8 @@ def loop(s: Scope, group: list[Fold]) -> None:
     planned = next((i.plan for i in items if i.plan), None)
     roles = _roles(s, planned, axis) if planned else roles_of(s, [b for f in folds.values() for b in f.bodies])
     outer, atom = s.levels[-1], s.knobs.atom
+    if planned and atom == "wgmma":
+        _require_warpgroups(s, planned)
     inner = Level(outer.stmts if whole else [], None if whole else axis.name, None if twin else axis.name,
                   outer.memo if twin else {})
     fresh = whole and atom == "wgmma"
@@ -123,6 +126,14 @@ def loop(s: Scope, group: list[Fold]) -> None:
     if not twin:
         s.order.remove(axis.name)
         del s.bind[axis.name]
+
+
+def _require_warpgroups(s: Scope, p: Plan) -> None:
+    """A warpgroup multiplies 64 rows by all columns."""
+    columns = prod(s.bind[a].span for a in p.columns)
+    s.require(columns <= 256, f"wgmma has at most 256 columns, not {columns}")
+    s.require(len(s.warp_axes) >= 2 and set(s.warp_axes) <= set(p.rows),
+              f"wgmma has its warps, four or more, along its rows {', '.join(p.rows)}")
 
 
 def _under(f: Fold, axis: Axis) -> Fold:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Callable, Iterable
+from typing import Callable, Collection, Iterable
 
 from deplodock.errors import IllegalSchedule
 from deplodock.ir.dtype import Dtype
@@ -21,6 +21,9 @@ from deplodock.lower.layout import Spread, blocked, fragment, outer_operand
 from deplodock.lower.structure import product
 
 ATOMS = ("mma", "wgmma", "fma", "none")
+OF_AXIS = frozenset(("tile", "vec", "lanes", "warps", "sweep", "reverse", "group"))
+OF_KERNEL = frozenset(("atom", "copy", "epilogue", "stages", "roles", "warps", "raster", "persistent", "min_blocks", "regs"))
+"""The knobs that there are; lower/tile.py says what they mean."""
 K_STEP = 16
 """Elements along k of one product of a tensor core, for 16-bit operands."""
 
@@ -84,6 +87,13 @@ class Knobs:
         """IllegalSchedule for this reason unless it holds."""
         if not held:
             raise IllegalSchedule(kernel=self.kernel, reason=reason)
+
+    def require_axes(self, axes: Collection[str]) -> None:
+        """IllegalSchedule for a knob that does not exist, or for an axis that the kernel does not have."""
+        for name in self.values:
+            kind, _, axis = name.partition(".")
+            self.require(kind in OF_AXIS and axis in axes if axis else kind in OF_KERNEL,
+                         f"{name} is no knob of a kernel with the axes {', '.join(sorted(axes))}")
 
     def of(self, kind: str, axis: str, default: int = 1) -> int:
         """A knob of an axis, such as tile.m."""

@@ -46,6 +46,8 @@ FLASH_FMA = {"atom": "fma", "tile.s": 32, "tile.s1": 16, "tile.e": 32, "lanes.s"
 PLAIN = {"tile.m": 16, "tile.n": 32, "tile.k": 8, "vec.n": 2, "lanes.n": 8, "lanes.m": 4, "warps.n": 2}
 WGMMA = {"atom": "wgmma", "tile.m": 128, "tile.n": 64, "tile.k": 64, "warps.m": 8, "stages": 3}
 FLASH_WGMMA = {"atom": "wgmma", "tile.s": 64, "tile.s1": 64, "tile.e": 64, "warps.s": 4, "stages": 2}
+FULL = {"atom": "mma", "tile.g_s": 32, "tile.s": 32, "tile.e": 64, "warps.g_s": 2, "stages": 2}
+LINEAR = {"atom": "mma", "tile.s": 32, "tile.t": 32, "tile.e": 64, "warps.s": 2, "stages": 2}
 TMA, ROLES = {"copy": "tma"}, {"copy": "tma", "roles": 1}
 
 CASES: dict[str, Case] = {
@@ -142,18 +144,18 @@ CASES: dict[str, Case] = {
     "attention d128": case(t.attention(2, 1, 64, 128), FLASH | {"tile.e": 128}),
     "attention d80": case(t.attention(2, 1, 64, 80), FLASH | {"tile.e": 80}),
     "attention ragged": case(t.attention(2, 1, 50, 64), FLASH),
-    "attention full ragged": case(t.attention(2, 1, 50, 64, causal=False), FLASH),
+    "attention full ragged": case(t.attention(2, 1, 50, 64, causal=False), FULL),
     "attention mask": case(t.attention(2, 1, 50, 64, causal=False, mask=True), FLASH),
     "attention window": case(t.attention(2, 1, 200, 64, window=40), FLASH),
-    "attention cross": case(t.attention(2, 1, 50, 64, causal=False, T=70), FLASH),
+    "attention cross": case(t.attention(2, 1, 50, 64, causal=False, T=70), FULL),
     "attention packed heads": case(t.attention(4, 1, 32, 64), FLASH | {"tile.g": 4, "tile.s": 16, "warps.g": 2, "warps.s": 1}),
-    "attention parts": case(t.attention_parts(2, 64, 96, 64), FLASH | {"tile.t": 32}),
+    "attention parts": case(t.attention_parts(2, 64, 96, 64), LINEAR),
     "attention decode": case(t.attention(14, 2, 1, 64, causal=False, T=300), {"atom": "mma", "tile.g": 16, "tile.e": 64, "tile.s": 64,
                                                                            "stages": 3}),
     "attention f32": case(t.attention(4, 2, 64, 32, d=f32), FLASH_FMA),
     "attention f32 ragged": case(t.attention(2, 1, 50, 32, d=f32, mask=True), FLASH_FMA),
     "attention f32 d160": case(t.attention(2, 1, 40, 160, d=f32), FLASH_FMA | {"tile.e": 160}),
-    "linear_attention": case(t.linear_attention(64, 64), FLASH | {"tile.t": 32}),
+    "linear_attention": case(t.linear_attention(64, 64), LINEAR),
     # ---- wgmma, TMA, roles
     "wgmma nk": case(t.matmul(128, 128, 320), WGMMA),
     "wgmma kn": case(t.matmul(128, 128, 320, "kn"), WGMMA),
@@ -163,7 +165,7 @@ CASES: dict[str, Case] = {
     "wgmma swiglu_down": case(t.swiglu_down(128, 64, 192), WGMMA),
     "wgmma attention": case(t.attention(4, 2, 128, 64), FLASH_WGMMA),
     "wgmma attention d128": case(t.attention(2, 1, 128, 128), FLASH_WGMMA | {"tile.e": 128}),
-    "wgmma linear_attention": case(t.linear_attention(192, 64), FLASH_WGMMA | {"tile.t": 64, "stages": 3}),
+    "wgmma linear_attention": case(t.linear_attention(192, 64), LINEAR | {"atom": "wgmma", "tile.s": 64, "tile.t": 64, "warps.s": 4, "stages": 3}),
     "wgmma rope_matmul": case(t.rope_matmul(128, 32, 128), {"atom": "wgmma", "tile.m": 64, "tile.p": 2, "tile.h": 32, "tile.k": 64, "warps.m": 4,
                                                             "stages": 3}),
     "wgmma conv1d": case(t.conv1d(2, 100, 128, 64), {"atom": "wgmma", "tile.i": 64, "tile.n": 64, "tile.tap": 1, "tile.ch": 64, "warps.i": 4,
