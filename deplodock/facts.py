@@ -14,6 +14,7 @@ from typing import Callable
 
 import numpy as np
 
+from deplodock import predicates
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Const, dtype
 from deplodock.ir.meaning import NUMPY
@@ -23,11 +24,13 @@ from deplodock.law import Condition
 
 @dataclass(frozen=True)
 class Fact:
-    """`template` is the egglog query, with {0}, {1} .. for the arguments."""
+    """`template` is the egglog query, with {0}, {1} .. for the arguments. economy: a law that asks for it would be true
+    without, but would fire where nothing is gained."""
     name: str
     meaning: str
     template: str
     decide: Callable[..., bool] | None = None
+    economy: bool = False
 
     def __call__(self, *args) -> Condition:
         return Condition(self, args)
@@ -46,11 +49,12 @@ lacks = Fact("lacks", "the body does not depend on the axes", "(= (bigint 0) (& 
              lambda k, b: b.free.isdisjoint(k))
 of_dtype = Fact("of_dtype", "the body has the dtype", "(= {1} (dtype {0}))", lambda b, d: dtype(b) == d)
 sixteen_bit = Fact("sixteen_bit", "bf16 or f16", "(sixteen_bit {0})", lambda d: d.is_16bit)
-parameter = Fact("parameter", "the body depends on parameters only", "(parameter {0})")
+parameter = Fact("parameter", "the body depends on parameters only", "(parameter {0})", economy=True)
 finite = Fact("finite", "proved finite, from literals, ranges and integers", "(finite {0})")
 assumed_finite = Fact("assumed_finite", "finite if inputs are and nothing overflows; under strict: proved finite", "(assumed {0})")
 live = Fact("live", "on every row some value is above −∞, or NaN", "(live {0} {1})")
-some_key = Fact("some_key", "the predicate is true for some value of the axes, whatever the others are", "(some_key {0} {1})")
+some_key = Fact("some_key", "the predicate is true for some value of the axes, whatever the others are", "(some_key {0} {1})",
+                predicates.some_key)
 in_order = Fact("in_order", "the indices are the axes, in order", "(in_order {0} {1})")
 selects = Fact("selects", "the indices {3} are {1} where the axis {0} of extent 2 is 0, and {2} where it is 1",
                "(selects {0} {1} {2} {3})")
@@ -58,14 +62,19 @@ proved = Fact("proved", "the ranges of its sides decide the predicate", "(proved
 equivalent = Fact("equivalent", "the same predicate in normal form", "(equivalent {0} {1})")
 extent = Fact("extent", "the number of points of the axes", "(= {1} (extent {0}))",
               lambda k, n: math.prod(a.extent for a in k) == n)
-cut = Fact("cut", "worth a launch over these axes: folded once from parameters", "(cut {0} {1})")
+cut = Fact("cut", "worth a launch over these axes: folded once from parameters", "(cut {0} {1})", economy=True)
 nonempty = Fact("nonempty", "the axes have a point", "(< 0 (extent {0}))", lambda k: all(a.extent for a in k))
 nonzero = Fact("nonzero", "a literal other than 0", "(!= {0} 0.0)", lambda c: c != 0)
 representable = Fact("representable", "the dtype holds the literal exactly", "(representable {0} {1})",
-                     lambda d, c: float(np.array(c, NUMPY[d])) == c)
+                     lambda d, c: _rounded(c, d) == c)
 very_low = Fact("very_low", "at most −1e30: any score of usual size, added to it, rounds to it", "(<= {0} -1e30)",
                 lambda c: c <= -1e30)
 positive = Fact("positive", "a literal above 0", "(> {0} 0.0)", lambda c: c > 0)
+
+
+def _rounded(c: float, d: Dtype) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.array(c, NUMPY[d]))
 
 
 def _names(kind: Callable[[str], bool]) -> list[str]:

@@ -21,8 +21,10 @@ A law carries the tag that says what it does to numbers (`MODES` says which tags
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from dataclasses import dataclass, fields
+from functools import cached_property
 from types import ModuleType
 from typing import Any, Callable, Iterable
 
@@ -109,7 +111,7 @@ class Law:
         code = self.function.__code__
         return code.co_filename, code.co_firstlineno
 
-    @property
+    @cached_property
     def variables(self) -> dict[str, str]:
         """The pattern variables and their sorts, in the order of the signature."""
         sorts = {}
@@ -234,5 +236,5 @@ def shifted(k: Axes, s: Body) -> Body:
 
 
 def inverse(c: Value) -> Value:
-    """1/c of a literal's value, in float64."""
-    return Op("recip", (c,)) if isinstance(c, Term) else 1.0 / c
+    """1/c of a literal's value, in float64; NaN for 0, which has no inverse."""
+    return Op("recip", (c,)) if isinstance(c, Term) else 1.0 / c if c else math.nan

@@ -17,7 +17,7 @@ from egglog.bindings import EGraph as Engine, EggSmolError
 from deplodock.encoding import BODIES, SORTS, TENSORS, Encoder, Rules, _Query, number_text
 from deplodock.facts import RELATIONS, TABLES, analyses, representable
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import Axis, Const, Fold, Index, Iota, Op, Term, dtype
+from deplodock.ir.loop import Axis, Const, Fold, Index, Op, Tensor, Term
 from deplodock.ir.dtype import Dtype
 from deplodock.law import Law, admitted, laws_of
 from deplodock.predicates import comparison, normal, proved, selection, some_key
@@ -67,6 +67,13 @@ class Session:
         self.facts.state()
         self.run(*self.encoder.drain())
         self.engine.run_program(*self._analyse)
+
+    def declared(self, t: Term) -> str:
+        """A ground tensor or body as egglog text, entered if it was not."""
+        text = self.encoder.tensor(t) if isinstance(t, Tensor) else self.encoder.body(t)
+        self.encoder.lines.append(text)
+        self.flush()
+        return text
 
     def size(self) -> int:
         sizes = dict(self.engine.run_program(*self._size)[0].sizes)
@@ -143,12 +150,10 @@ class _Stated:
             return
         self.done.add(p)
         e = self.encoder
-        known = proved(p)
+        known, q = proved(p), normal(p)
         if known is not None:
             self._say(f"(proved {e.body(p)} {int(known)})")
-            return
-        q = normal(p)
-        if q is not None and q is not p:
+        elif q is not None and q is not p:
             self._say(f"(equivalent {e.body(p)} {e.body(q)})")
         self.predicates.append(p)
         for axes in self.binders:
@@ -203,23 +208,15 @@ class Saturation:
     def equal(self, a: Term, b: Term) -> bool:
         """Whether the e-graph proves two ground terms equal: bodies, or tensors over axes of the same names."""
         s = self.session
-        x, y = (s.encoder.tensor(t) if _is_tensor(t) else s.encoder.body(t) for t in (a, b))
-        s.flush()
-        return s.holds(f"(= {x} {y})")
+        return s.holds(f"(= {s.declared(a)} {s.declared(b)})")
 
     def has(self, term: Term, pattern: Term, *conditions) -> bool:
         """Whether the class of a ground term has a member of the form of a pattern that meets conditions."""
         s = self.session
-        x = s.encoder.tensor(term) if _is_tensor(term) else s.encoder.body(term)
-        s.flush()
+        x = s.declared(term)
         query = _Query(s.encoder)
         root = query.pattern(pattern)
         return s.holds(f"(= {x} {root})", *query.facts, *(c.fact.query(*map(query.argument, c.args)) for c in conditions))
-
-
-def _is_tensor(t: Term) -> bool:
-    from deplodock.ir.loop import Buffer, Launch
-    return isinstance(t, (Buffer, Launch))
 
 
 GROUPS = ("fusion", "predicate", "algebra", "numerics", "reduction")

@@ -35,7 +35,7 @@ class Worklist:
     def enter(self, *terms: Term) -> None:
         """Enters tensors and bodies, and all that their loads are equal to."""
         for t in terms:
-            self._add(t, 0)
+            self.encoder.lines.append(self._add(t, 0))
         self._run()
 
     def equal(self, a: Term, b: Term, depth: int = 0) -> None:

@@ -1,0 +1,160 @@
+"""Every law, by the same four tests: it holds on random instances, it is not vacuous, its tag is true of rounded arithmetic,
+and each of its conditions is needed."""
+from __future__ import annotations
+
+import zlib
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from deplodock.ir.dtype import Dtype
+from deplodock.ir.loop import Buffer, Op, Term, children, dtype, loads
+from deplodock.ir.meaning import Meaning
+from deplodock.law import Law
+from deplodock.saturate import catalogue
+from tests.laws.drawing import Judge, draw
+
+LAWS = catalogue()
+INSTANCES = 20
+TRIES = 3000
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30)
+
+
+def by_name(law: Law) -> str:
+    return law.name
+
+
+def equations(law: Law, loose: bool = False):
+    """Random ground equations of a law, whether their conditions hold or not; 1/0 of a literal is NaN here."""
+    rng = np.random.default_rng(zlib.crc32(law.name.encode()))
+    for _ in range(TRIES):
+        binding = draw(law, rng, loose)
+        if binding is not None:
+            try:
+                yield law(**binding)
+            except OverflowError:  # no term: an integer literal without a value
+                pass
+
+
+def instances(law: Law, wanted: int = INSTANCES):
+    """Ground equations whose conditions hold."""
+    judge = Judge()
+    return islice((e for e in equations(law) if not judge.violated(e)), wanted)
+
+
+def counterexamples(law: Law, number: int, wanted: int = 60):
+    """Ground equations of which only the condition of that number does not hold."""
+    judge = Judge()
+    return islice((e for e in equations(law, loose=True) if judge.violated(e, number) == [number]), wanted)
+
+
+def values(term: Term, rng: np.random.Generator, special: bool) -> dict:
+    """Random values for the buffers that a term loads; `special`: NaN, infinities, zeros and huge numbers among them."""
+    out = {}
+    for buffer in sorted({l.tensor for l in loads(term) if isinstance(l.tensor, Buffer)}, key=lambda b: b.name):
+        shape = [a.extent for a in buffer.axes]
+        if buffer.dtype == Dtype.b8:
+            out[buffer] = rng.integers(0, 2, shape)
+            continue
+        x = rng.standard_normal(shape)
+        if special:
+            x = np.where(rng.random(shape) < 0.3, rng.choice(SPECIAL, shape), x)
+        out[buffer] = x
+    return out
+
+
+def both(equation, rng: np.random.Generator, exact: bool, special: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The values of both sides at the same random inputs."""
+    given = values(Op("add", (equation.lhs, equation.rhs)), rng, special)
+    meaning = Meaning(given, exact)
+    axes = tuple(sorted(equation.lhs.free | equation.rhs.free, key=lambda a: a.name))
+    with np.errstate(all="ignore"):
+        return meaning.over(equation.lhs, axes), meaning.over(equation.rhs, axes)
+
+
+def close(x: np.ndarray, y: np.ndarray, tolerance: float = 1e-9) -> bool:
+    if x.dtype == np.bool_ or np.issubdtype(x.dtype, np.integer):
+        return bool(np.array_equal(x, y))
+    scale = np.abs(x[np.isfinite(x)]).max(initial=1.0)
+    return bool(np.allclose(x.astype(np.float64), y.astype(np.float64), rtol=tolerance, atol=tolerance * scale, equal_nan=True))
+
+
+def well_typed(t: Term) -> bool:
+    """Whether operands of each operator have one dtype (but for the condition of a `where`)."""
+    if isinstance(t, Op):
+        args = t.args[1:] if t.name == "where" else t.args
+        if len({dtype(a) for a in args}) > 1:
+            return False
+    return all(map(well_typed, children(t)))
+
+
+def assumes_finite(law: Law) -> bool:
+    return any(c.fact.name in ("assumed_finite", "finite", "live") for c in law.pattern().conditions)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=by_name)
+def test_holds(law):
+    rng, found = np.random.default_rng(1), 0
+    for equation in instances(law):
+        found += 1
+        assert dtype(equation.lhs) == dtype(equation.rhs) and well_typed(equation.rhs), equation
+        for _ in range(3):
+            x, y = both(equation, rng, exact=True)
+            assert close(x, y), f"{equation.lhs}  =  {equation.rhs}"
+    assert found >= INSTANCES, f"only {found} instances of {law.name} were found: it is vacuous, or drawing does not reach it"
+
+
+@pytest.mark.parametrize("law", LAWS, ids=by_name)
+def test_tag_is_true(law):
+    """With every operation rounded to its dtype: bit-equal if exact, else no less accurate than the side it replaces."""
+    rng = np.random.default_rng(2)
+    errors = []
+    for equation in instances(law):
+        for special in (False, not assumes_finite(law) and law.tag == "exact"):
+            state = rng.bit_generator.state
+            x, y = both(equation, rng, exact=False, special=special)
+            rng.bit_generator.state = state
+            if law.tag == "exact":
+                assert np.array_equal(x, y, equal_nan=x.dtype.kind not in "bi"), f"{equation.lhs}  =  {equation.rhs}"
+                continue
+            want, _ = both(equation, rng, exact=True, special=special)
+            errors.append((error(x, want), error(y, want)))
+    if law.tag != "exact":
+        before, after = np.array(errors).T
+        assert after.mean() <= 2 * before.mean() + 1e-7, (before.mean(), after.mean())
+
+
+def error(x: np.ndarray, want: np.ndarray) -> float:
+    """Relative to the norm, over finite elements."""
+    ok = np.isfinite(want) & np.isfinite(x.astype(np.float64))
+    norm = np.linalg.norm(want[ok]) or 1.0
+    return float(np.linalg.norm(x.astype(np.float64)[ok] - want[ok]) / norm)
+
+
+CONDITIONS = [(law, n) for law in LAWS for n, c in enumerate(law.pattern().conditions) if not c.fact.economy]
+
+
+@pytest.mark.parametrize("law,number", CONDITIONS, ids=lambda x: by_name(x) if isinstance(x, Law) else str(x))
+def test_condition_is_needed(law, number):
+    """Some draw that violates only this condition makes the equation false, or ill-typed."""
+    rng = np.random.default_rng(3)
+    for equation in counterexamples(law, number):
+        if not well_typed(equation.rhs) or dtype(equation.lhs) != dtype(equation.rhs):
+            return
+        for exact, special in ((True, False), (True, True), (False, True)):
+            x, y = both(equation, rng, exact, special)
+            if not close(x, y):
+                return
+    pytest.fail(f"no draw shows that {law.name} needs {law.conditions[number]}")
+
+
+def test_names_are_unique():
+    assert len({l.name for l in LAWS}) == len(LAWS)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=by_name)
+def test_form(law):
+    assert law.equation and law.where[0].endswith(f"rules/{law.module}.py")
+    unknown = set(law.variables.values()) - {"Body", "Pred", "Tensor", "Axes", "Index", "Indices", "Dtype", "Value", "Int"}
+    assert not unknown, f"sorts {unknown} cannot be matched in an e-graph"
