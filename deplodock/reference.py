@@ -46,24 +46,27 @@ def reference(program: Program, inputs: Sequence[torch.Tensor], parameters: Mapp
 
 def evaluate(node: Node, values: Mapping[str, torch.Tensor], device: torch.device) -> torch.Tensor:
     """One node in float64."""
-    args = {}
-    kind = next((values[a.name].dtype for _, a in node.args if isinstance(a, Arg)), wide_dtype(node.dtype))
-    for name, a in node.args:
+    def value(a):
         match a:
-            case Arg(): args[name] = values[a.name]
-            case tuple() if a and isinstance(a[0], Arg): args[name] = [values[x.name] for x in a]
-            case bool() | int() | float() if name in ("a", "b"):
-                args[name] = torch.tensor(a, dtype=wide_dtype(node.dtype) if node.op == "where" else kind, device=device)
-            case _: args[name] = a
-    match node.op:
-        case "cast": return args["x"].to(wide_dtype(node.dtype))
-        case "reshape": return args["x"].reshape(node.shape)
-        case "expand": return args["x"].expand(node.shape)
-        case "full": return torch.full(node.shape, args["value"], dtype=wide_dtype(node.dtype), device=device)
-        case "arange":
-            count = torch.arange(node.shape[0], device=device).to(wide_dtype(node.dtype))
-            return args["start"] + args["step"] * count
-    return MEANING[node.op](**args)
+            case Arg(name): return values[name]
+            case tuple() if a and isinstance(a[0], Arg): return [values[x.name] for x in a]
+        return a
+    return operate(node.op, {name: value(a) for name, a in node.args}, node.shape, wide_dtype(node.dtype), device)
+
+
+def operate(op: str, args: dict[str, object], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """An operator of Torch IR on tensors, lists of them and options, by name; shape and dtype are those of its result."""
+    kind = next((a.dtype for a in args.values() if isinstance(a, torch.Tensor)), dtype)
+    for name in ("a", "b"):
+        if isinstance(args.get(name), (bool, int, float)):
+            args = {**args, name: torch.tensor(args[name], dtype=dtype if op == "where" else kind, device=device)}
+    match op:
+        case "cast": return args["x"].to(dtype)
+        case "reshape": return args["x"].reshape(shape)
+        case "expand": return args["x"].expand(shape)
+        case "full": return torch.full(shape, args["value"], dtype=dtype, device=device)
+        case "arange": return args["start"] + args["step"] * torch.arange(shape[0], device=device).to(dtype)
+    return MEANING[op](**args)
 
 
 def wide_dtype(d: Dtype) -> torch.dtype:

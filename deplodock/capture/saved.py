@@ -1,0 +1,79 @@
+"""A saved Torch IR as a program that can be tried: example tensors for its values, and its own graph for PyTorch."""
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from deplodock.ir.torch import Arg, Program, Value
+from deplodock.reference import operate
+
+LARGEST = 8
+"""Integers that nothing is known about are drawn below this: small enough to count, shift and index with."""
+
+
+def examples(program: Program, seed: int) -> dict[str, torch.Tensor]:
+    """A tensor for each input and parameter, by name, with the facts that the program states of it."""
+    generator = torch.Generator().manual_seed(seed)
+    values = {v.name: v for v in (*program.inputs, *program.parameters)}
+    owners = {name: _owner(v, values) for name, v in values.items()}
+    storages = {}
+    for owner in dict.fromkeys(owners.values()):
+        reach = max(_reach(values[name]) for name, o in owners.items() if o == owner)
+        storages[owner] = _drawn(values[owner], reach, _limit(owner, program), generator)
+    return {name: storages[owners[name]].view(_torch(v)).as_strided(v.shape, v.strides, v.offset) for name, v in values.items()}
+
+
+def _torch(v: Value) -> torch.dtype:
+    return getattr(torch, v.dtype.torch_name)
+
+
+def _owner(v: Value, values: dict[str, Value]) -> str:
+    """The first value whose storage this one lies in."""
+    while v.shares:
+        v = values[v.shares]
+    return v.name
+
+
+def _reach(v: Value) -> int:
+    """Elements of storage up to the last one of a value."""
+    return v.offset + (sum((n - 1) * s for n, s in zip(v.shape, v.strides)) + 1 if 0 not in v.shape else 0)
+
+
+def _drawn(v: Value, count: int, limit: int, generator: torch.Generator) -> torch.Tensor:
+    if v.dtype.is_float:
+        return torch.randn(count, generator=generator, dtype=torch.float64).to(_torch(v))
+    return torch.randint(0, 2 if v.dtype == "b8" else limit, (count,), generator=generator).to(_torch(v))
+
+
+def _limit(name: str, program: Program) -> int:
+    """What an integer input must stay below: the rows of every table that it is an index of."""
+    shapes = {v.name: v.shape for v in (*program.inputs, *program.parameters, *program.nodes)}
+    rows = [shapes[n.arg("weight").name][0] for n in program.nodes if n.op == "embedding" and n.arg("indices") == Arg(name)]
+    return max(1, min([LARGEST, *rows] if not rows else rows))
+
+
+def graph_of(program: Program) -> torch.fx.GraphModule:
+    """The program as PyTorch runs it in eager mode, over parameters and inputs, in that order."""
+    graph, made = torch.fx.Graph(), {}
+    for v in (*program.parameters, *program.inputs):
+        made[v.name] = graph.placeholder(v.name)
+
+    def value(a):
+        match a:
+            case Arg(name): return made[name]
+            case tuple(): return tuple(map(value, a))
+        return a
+
+    for n in program.nodes:
+        names, given = tuple(name for name, _ in n.args), tuple(value(a) for _, a in n.args)
+        made[n.name] = graph.call_function(run_operator, (n.op, names, given, n.shape, getattr(torch, n.dtype.torch_name)),
+                                           {"device": torch.device("cpu")})
+    graph.output(tuple(made[name] for name in program.outputs))
+    return torch.fx.GraphModule(nn.Module(), graph)
+
+
+def run_operator(op: str, names: tuple[str, ...], given: tuple, shape: tuple[int, ...], dtype: torch.dtype,
+                 device: torch.device) -> torch.Tensor:
+    """One operator of Torch IR in its own dtype."""
+    args = {n: list(a) if isinstance(a, tuple) and a and isinstance(a[0], torch.Tensor) else a for n, a in zip(names, given)}
+    return operate(op, args, shape, dtype, device).to(dtype)
