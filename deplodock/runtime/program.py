@@ -172,14 +172,8 @@ class Emulated:
 
     def run(self, tensors: tuple[torch.Tensor, ...]) -> None:
         """EmulationFault for what the emulation reports."""
-        from deplodock.runtime.emulation import Launch, Pointer, emulate
-        if not self.kernels:
-            return
-        launches = [Launch(k.name, (k.grid, 1, 1), (k.threads, 1, 1), (*(Pointer(p.name) for p in k.params), *k.maps), k.shared)
-                    for k in self.kernels]
-        used = {p.name for k in self.kernels for p in k.params}
-        emulate({k.name: k.text for k in self.kernels}, launches, {n: tensors[self.table[n]] for n in sorted(used)},
-                undefined={p.name for k in self.kernels for p in k.params if p.written})
+        from deplodock.runtime.emulation import run_program
+        run_program(self.kernels, {name: tensors[at] for name, at in self.table.items()})
 
 
 def _live(kernels: tuple[CudaKernel, ...]) -> tuple[CudaKernel, ...]:

@@ -20,14 +20,20 @@ __all__ = ["Fault", "Launch", "Pointer", "Statistics", "emulate", "run_program"]
 def run_program(kernels: Sequence[CudaKernel], arrays: Mapping[str, Any], **options: Any) -> tuple[Statistics, ...]:
     """Runs kernels one after another over arrays (NumPy, or CPU tensors) by the names of their buffers, in place.
 
-    arrays: one for each buffer that some kernel takes. What a kernel writes holds nothing before. options and errors are
-    those of `emulate`. A kernel whose grid is empty is not run.
+    arrays: one for each buffer that some kernel takes, and perhaps others. A buffer that is written by the first kernel
+    that takes it holds nothing before. options and errors are those of `emulate`. A kernel whose grid is empty is not run.
     """
     live = [k for k in kernels if k.grid]
     if not live:
         return ()
+    texts: dict[str, str] = {}
+    first: dict[str, bool] = {}              # buffer -> whether its first kernel writes it
+    for k in live:
+        if texts.setdefault(k.name, k.text) != k.text:
+            raise ValueError(f"two different kernels are called {k.name}")
+        for p in k.params:
+            first.setdefault(p.name, p.written)
     launches = [Launch(k.name, (k.grid, 1, 1), (k.threads, 1, 1), (*(Pointer(p.name) for p in k.params), *k.maps), k.shared)
                 for k in live]
-    named = {p.name: p.written for k in live for p in sorted(k.params, key=lambda p: p.written)}
-    return emulate({k.name: k.text for k in live}, launches, {n: arrays[n] for n in named},
-                   undefined={n for n, written in named.items() if written}, **options)
+    return emulate(texts, launches, {name: arrays[name] for name in first},
+                   undefined={name for name, written in first.items() if written}, **options)
