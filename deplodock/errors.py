@@ -116,7 +116,7 @@ class WrongDtype(DeplodockError):
     title = "wrong dtype: {name} is {dtype}"
     expected = "float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 or bool, dense and strided"
     found = "{dtype}"
-    advice = "convert {name} to one of these dtypes, complex numbers to pairs of reals"
+    advice = "convert it to one of these dtypes, complex numbers to pairs of reals"
 
 
 class MismatchedDevices(DeplodockError):

@@ -19,14 +19,16 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
+from torch.utils._pytree import tree_structure
 
 from deplodock.capture.code import Text, as_forward
 from deplodock.capture.export import decompose, export, leaves
 from deplodock.capture.graph import outputs_of, translate
 from deplodock.capture.operators import TABLE
-from deplodock.capture.values import moved_to
+from deplodock.capture.saved import examples, graph_of
+from deplodock.capture.values import checked_dtype, moved_to
 from deplodock.errors import UnknownName, UsageError
-from deplodock.ir.torch import Program
+from deplodock.ir.torch import Program, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +136,20 @@ def capture_module(module: nn.Module | Callable, args: tuple = (), kwargs: dict 
     if not isinstance(module, nn.Module):
         function, module = module, nn.Module()
         module.forward = as_forward(function)
+    for number, t in enumerate(leaves((args, kwargs))):
+        if isinstance(t, torch.Tensor):
+            checked_dtype(f"input {number}", t)
     exported = export(module, args, kwargs)
     inputs = leaves(exported.example_inputs)
     return _captured(exported, inputs, [None] * len(inputs))
+
+
+def capture_torch_ir(text: str, file: str = "<torch ir>", seed: int = 0) -> Captured:
+    """A saved Torch IR (the text of a Program), with random inputs and parameters. TorchIRSyntaxError if it is none."""
+    program = parse(text, file)
+    tensors = examples(program, seed)
+    return Captured(program, tuple(tensors[v.name] for v in program.inputs), {v.name: tensors[v.name] for v in program.parameters},
+                    graph_of(program), tuple(range(len(program.inputs))), tree_structure(tuple(program.outputs)))
 
 
 def _capture_text(text: Text) -> Captured:

@@ -64,7 +64,7 @@ def _check_numbers(exported: ExportedProgram) -> None:
     """Refuses Python numbers read from tensors. A later step of torch.export drops those whose use it does not see."""
     for node in exported.graph.nodes:
         if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            raise DataDependentShape(source_of(node), found=f"{node.target}: a Python number that depends on a tensor's values")
+            raise DataDependentShape(source_of(node), found="a size or a Python number that depends on a tensor's values")
 
 
 def decompose(exported: ExportedProgram, known: set[str]) -> ExportedProgram:

@@ -50,7 +50,7 @@ def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], na
 def _operator(builder: Builder, node: torch.fx.Node, results: dict) -> object:
     source, op = source_of(node), node.target.__name__
     if op in _TRAINING:
-        raise TrainingMode(source, found=f"aten.{op}")
+        raise TrainingMode(source, found=f"aten.{op} in training mode")
     if torch.Tag.nondeterministic_seeded in node.target.tags and op not in TABLE:
         raise RandomNumbers(source, op=f"aten.{op}")
     if op not in TABLE or node.target.namespace != "aten":

@@ -19,13 +19,19 @@ def described(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str], pat
     for placeholder, t in tensors.items():
         name = unique(names.get(placeholder, placeholder), taken)
         taken.add(name)
-        dtype = Dtype.of_torch(t.dtype)
-        if dtype is None or t.layout != torch.strided or t.is_quantized or t.is_nested:
-            raise WrongDtype(name=name, dtype=t.dtype if t.layout == torch.strided else f"{t.dtype}, {t.layout}")
+        dtype = checked_dtype(name, t)
         earlier = (values[p].name for p in values if _overlap(t, tensors[p]))
         values[placeholder] = Value(name, dtype, tuple(t.shape), strides_of(t), t.storage_offset(), alignment_of(t),
                                     paths.get(placeholder, ""), next(earlier, ""))
     return values
+
+
+def checked_dtype(name: str, t: torch.Tensor) -> Dtype:
+    """The dtype of a dense tensor; WrongDtype for all that Torch IR cannot hold."""
+    dtype = Dtype.of_torch(t.dtype)
+    if dtype is None or t.layout != torch.strided or t.is_nested:
+        raise WrongDtype(name=name, dtype=t.dtype if t.layout == torch.strided else f"{t.dtype}, {t.layout}")
+    return dtype
 
 
 def strides_of(t: torch.Tensor) -> tuple[int, ...]:

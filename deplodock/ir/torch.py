@@ -22,6 +22,7 @@ bare, in order; options have their names:
 """
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -88,7 +89,7 @@ class Source:
 
     def __str__(self) -> str:
         text = self.text.strip()
-        return f"{self.file}:{self.line}: {text if len(text) <= 100 else text[:98] + '..'}"
+        return f"{self.file}:{self.line}" + (f": {text if len(text) <= 100 else text[:98] + '..'}" if text else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +193,9 @@ def _text(value) -> str:
 
 
 _LINE = re.compile(r"(\w+): (\w+)\[([\d,]*)\] = (\w+)(.*)")
-_SOURCE = re.compile(r"#\s+(.*?):(\d+): (.*)")
+_SOURCE = re.compile(r"#\s+(.*?):(\d+)(?:: (.*))?")
 _WORD = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[(),=]|[^\s(),='"#]+|\#.*)""")
-_LITERALS = {"None": None, "True": True, "False": False, "inf": float("inf"), "-inf": float("-inf"), "nan": float("nan"),
+_LITERALS = {"None": None, "True": True, "False": False, "inf": math.inf, "-inf": -math.inf, "nan": math.nan,
              **{d.value: d for d in Dtype}}
 
 
@@ -280,7 +281,7 @@ class _Reader:
                 raise self.error(f"{self.kind} takes its options in the order {' '.join(options)}")
             args.append((option, self.argument()))
         if self.words and (found := _SOURCE.fullmatch(self.words[0])):
-            source = Source(found[1], int(found[2]), found[3])
+            source = Source(found[1], int(found[2]), found[3] or "")
         elif self.words:
             raise self.error(f"unexpected {self.words[0]!r}")
         return Node(name, self.kind, tuple(args), shape, dtype, source)
