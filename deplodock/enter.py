@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deplodock.ir.loop import (Axis, Buffer, Const, Fold, Gathered, Index, Iota, Launch, Load, Term, cast, children, dtype,
-                               index, loads, rebuilt)
+from deplodock.ir.loop import (Axis, Buffer, Const, Fold, Gathered, Index, Iota, Launch, Load, Term, cast, children,
+                               dtype, index, loads, rebuilt)
 from deplodock.ir.meaning import NUMPY
 from deplodock.ir.show import Text, signature
-from deplodock.ir.tensor import RESULT, Convert, Elements, Elementwise, IndexMap, Named, Operator, Reduction, TensorTerm, shape
+from deplodock.ir.tensor import (RESULT, Convert, Elements, Elementwise, IndexMap, Named, Operator, Reduction,
+                                 TensorTerm, shape)
 from deplodock.ir.torch import OPERATORS, Arg, Node, Program, Source, Value
 from deplodock.law import Law
 from deplodock.names import Factoring, Naming
@@ -29,7 +30,7 @@ DEFINITIONS: dict[str, tuple[Law, ...]] = {**definitions.DEFINITIONS, **view.VIE
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """name = launch: one primitive step. `node` and `op` are the Torch IR node that it is part of, `law` its definition."""
+    """name = launch: one primitive step. `node`, `op`: the Torch IR node that it is part of; `law`: its definition."""
     name: str
     launch: Launch
     node: str
@@ -40,7 +41,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A tensor that the program returns. `dims` are the axes of each of its dimensions, slowest first; none for extent 1."""
+    """A tensor that the program returns. `dims`: the axes of each of its dimensions, slowest first; none for extent 1."""
     name: str
     tensor: Term
     dims: tuple[tuple[Axis, ...], ...]
@@ -50,8 +51,8 @@ class Result:
 class Entered:
     """A program as ground terms.
 
-    inputs, parameters: a buffer for each value of the program, in its order. strides: by buffer, the step of each of its
-    axes in elements of the user's tensor. statements: in program order. outputs: what the program returns, in order.
+    inputs, parameters: a buffer for each value of the program, in its order. strides: by buffer, the step of each of
+    its axes in elements of the user's tensor. statements: in program order. outputs: what is returned, in order.
     """
     inputs: tuple[Buffer, ...]
     parameters: tuple[Buffer, ...]
@@ -76,7 +77,8 @@ class Entered:
         lines = [f"{b.name}: {signature(b.axes, b.dtype)} = {b.kind}" for b in self.inputs + self.parameters]
         for s in self.statements:
             where = f" {s.source.file}:{s.source.line}" if s.source else ""
-            lines.append(f"{s.name}: {signature(s.launch.axes, s.launch.dtype)} = {text.primitive(s.launch)}  # {s.law}{where}")
+            declared = f"{s.name}: {signature(s.launch.axes, s.launch.dtype)}"
+            lines.append(f"{declared} = {text.primitive(s.launch)}  # {s.law}{where}")
         return "\n".join([*lines, " ".join(["return", *(names[r.tensor] for r in self.outputs)])])
 
 
@@ -91,9 +93,9 @@ def enter(program: Program) -> Entered:
 class _Entering:
     """A program on its way in. Its tensors are buffers and launches with one axis for each dimension.
 
-    values: those tensors by name. named: what stands for them in Tensor IR. names: their first names. steps: by launch, in
-    program order, its name, the node it is part of and its definition. memo: of terms of Tensor IR that are launches now.
-    constants: the first of those that are rounded to one number when they are emitted, such as 8 ** -0.5 and 1 / sqrt(8).
+    values: those tensors by name. named: what stands for them in Tensor IR. names: their first names. steps: by launch,
+    in program order, its name, the node it is part of and its definition. memo: of terms of Tensor IR that are launches
+    now. constants: the first of those that are one number once they are rounded, such as 8 ** -0.5 and 1 / sqrt(8).
     current, law, uses: the node and the definition being expanded, and how often each tensor in that is an operand.
     """
 
@@ -147,9 +149,10 @@ class _Entering:
         t = Operator(t.name, tuple(self._name(a) if isinstance(a, Term) and _open(a) else a for a in t.args))
         for law in DEFINITIONS[t.name]:
             given = {"name": t.name, "args": t.args, **result, **dict(zip(_arguments(t.name, law), t.args))}
-            if not all(v in given and (sort != "Tensor" or isinstance(given[v], Term)) for v, sort in law.variables.items()):
+            sorts = law.variables
+            if any(v not in given or sorts[v] == "Tensor" and not isinstance(given[v], Term) for v in sorts):
                 continue
-            equation = law.instance(**{v: given[v] for v in law.variables})
+            equation = law.instance(**{v: given[v] for v in sorts})
             if equation and equation.lhs is t:
                 outer, self.law, self.uses = (self.law, self.uses), law.name, _uses(equation.rhs)
                 made = self._tensor(equation.rhs)
@@ -182,7 +185,8 @@ class _Entering:
     def _ground(self, t: Term) -> Term:
         """A primitive over named operands."""
         match t:
-            case Elementwise(f, args): return Elementwise(f, tuple(self._name(a) if isinstance(a, Term) else a for a in args))
+            case Elementwise(f, args):
+                return Elementwise(f, tuple(self._name(a) if isinstance(a, Term) else a for a in args))
             case Reduction(monoid, dims, arg, part): return Reduction(monoid, dims, self._name(arg), part)
             case IndexMap(arg, to, indices): return IndexMap(self._name(arg), to, indices)
         return t
@@ -196,7 +200,8 @@ class _Entering:
             case Elementwise(f, args): return self._launch(definitions.elementwise_launch(f, args).rhs), f
             case Reduction(monoid, dims, arg, part):
                 return self._launch(definitions.reduction_launch(monoid, dims, arg, part).rhs), monoid
-            case IndexMap(arg, to, indices): return self._launch(definitions.index_map_launch(arg, to, indices).rhs), "map"
+            case IndexMap(arg, to, indices):
+                return self._launch(definitions.index_map_launch(arg, to, indices).rhs), "map"
         return self._launch(t), "product" if isinstance(t.body, Fold) else "map"
 
     def _launch(self, t: Launch | Elements) -> Launch:
@@ -208,7 +213,8 @@ class _Entering:
             case Load(t, ix):
                 return Load(self._tensor(t), tuple(map(self._index, ix)))
             case Iota(i): return Iota(self._index(i))
-            case Const(d, v) if d.is_float: return self.constants.setdefault((d, np.asarray(v, NUMPY[d.compute]).tobytes()), b)
+            case Const(d, v) if d.is_float:
+                return self.constants.setdefault((d, np.asarray(v, NUMPY[d.compute]).tobytes()), b)
         return rebuilt(b, map(self._bound, children(b)))
 
     def _index(self, i: Index) -> Index:
@@ -245,8 +251,10 @@ class _Entering:
             new = final(old)
             if isinstance(new, Launch) and new not in statements:
                 statements[new] = Statement(name, new, node.name, node.op, law, node.source)
-        strides = {final(b): _strides(v, factoring.dims(b), final(b).axes) for v, b in zip(p.inputs + p.parameters, buffers)}
-        outputs = tuple(_result(name, final(self.values[name]), factoring.dims(self.values[name])) for name in p.outputs)
+        strides = {final(b): _strides(v, factoring.dims(b), final(b).axes)
+                   for v, b in zip(p.inputs + p.parameters, buffers)}
+        returned = ((name, self.values[name]) for name in p.outputs)
+        outputs = tuple(_result(name, final(t), factoring.dims(t)) for name, t in returned)
         n = len(p.inputs)
         return Entered(tuple(map(final, buffers[:n])), tuple(map(final, buffers[n:])), strides,
                        tuple(statements.values()), outputs)
@@ -262,10 +270,14 @@ def _arguments(name: str, law: Law) -> tuple[str, ...]:
 
 def _open(t: Term) -> bool:
     """Whether an operator is in a tensor, so that its shape is not known yet."""
-    if isinstance(t, Operator):
-        return True
-    inside = (getattr(t, "arg", None), *getattr(t, "args", ()))
-    return any(isinstance(x, TensorTerm) and _open(x) for x in inside)
+    return isinstance(t, Operator) or any(map(_open, _operands(t)))
+
+
+def _operands(t: Term) -> list[TensorTerm]:
+    """The tensors that a term of Tensor IR reads."""
+    if isinstance(t, Elements):
+        return [l.tensor for l in loads(t.body)]
+    return [x for x in (getattr(t, "arg", None), *getattr(t, "args", ())) if isinstance(x, TensorTerm)]
 
 
 def _uses(t: Term) -> Counter[Term]:
@@ -273,11 +285,11 @@ def _uses(t: Term) -> Counter[Term]:
     uses, seen, stack = Counter(), set(), [t]
     while stack:
         x = stack.pop()
-        if x in seen or not isinstance(x, TensorTerm):
+        if x in seen:
             continue
         seen.add(x)
-        inside = [l.tensor for l in loads(x.body)] if isinstance(x, Elements) else [getattr(x, "arg", None), *getattr(x, "args", ())]
-        uses.update(i for i in inside if isinstance(i, TensorTerm))
+        inside = _operands(x)
+        uses.update(inside)
         stack += inside
     return uses
 

@@ -3,11 +3,11 @@
 Factoring. A dimension of N elements may be read in parts: a reshape splits it, a slice takes one half, a product runs
 over what another view merged. Each such use asks for a *split*, a stride s that divides N, at which the dimension falls
 into an outer and an inner axis. Splits spread along loads, up and down, until nothing changes: hidden = (head, 64), and
-with rotate-half (head, 2, 32), for weights and activations alike. The splits of one dimension must divide each other; one
-that does not is refused, and index arithmetic (i // n, i mod n, i*n + j) stays in its place.
+with rotate-half (head, 2, 32), for weights and activations alike. The splits of one dimension must divide each other;
+one that does not is refused, and index arithmetic (i // n, i mod n, i*n + j) stays in its place.
 
-Naming. Two axes are of one class if one is ever read at the other. Every axis, of a launch or of a fold, is the first of
-C, C', C'' .. of its class that is not yet taken in this launch, or not free in the rest of this fold's body.
+Naming. Two axes are of one class if one is ever read at the other. Every axis, of a launch or of a fold, is the first
+of C, C', C'' .. of its class that is not yet taken in this launch, or not free in the rest of this fold's body.
 
 Both take launches with one axis for each dimension, whose own axes and binders have distinct names.
 """
@@ -125,7 +125,8 @@ class Factoring:
 
     def _arithmetic(self, t: Launch) -> None:
         """The splits that quotients and remainders in indices ask for."""
-        stack = [atom for b in _bodies(t.body) if isinstance(b, (Load, Iota)) for i in _indices(b) for atom, _ in i.terms]
+        indices = [i for b in _bodies(t.body) if isinstance(b, (Load, Iota)) for i in _indices(b)]
+        stack = [atom for i in indices for atom, _ in i.terms]
         while stack:
             atom = stack.pop(0)
             if isinstance(atom, (FloorDiv, Mod)):
@@ -186,7 +187,7 @@ class Factoring:
         return tuple(len(self.factors((t, a))) for a in t.axes)
 
     def tensor(self, t: Term) -> Term:
-        """A tensor of the program over its finest axes. A launch that only renames the axes of what it loads is that."""
+        """A tensor of the program over its finest axes. A launch that only renames the axes of what it loads is gone."""
         return self._done[t]
 
     def _tensor(self, t: Term) -> Term:
@@ -208,15 +209,20 @@ class _Rewriting:
     def __init__(self, factoring: Factoring, launch: Launch):
         self.factoring, self.launch = factoring, launch
         self.memo: dict[Term, Term] = {}
+        self.axes: dict[Axis, Index] = {}
 
     def at(self, a: Axis) -> Index:
         """The value of a dimension's index, from its factors."""
-        total = index(0)
-        for f in self.factoring.factors((self.launch, a)):
-            total = total * f.extent + f
-        return total
+        if a not in self.axes:
+            total = index(0)
+            for f in self.factoring.factors((self.launch, a)):
+                total = total * f.extent + f
+            self.axes[a] = total
+        return self.axes[a]
 
     def index(self, i: Index) -> Index:
+        if i.axis:
+            return self.at(i.axis)
         out = index(i.const)
         for atom, c in i.terms:
             match atom:
@@ -269,14 +275,11 @@ def identity(f: Fold) -> Const:
 
 
 def decided(b: Body) -> Body:
-    """A comparison of indices that their ranges decide as a literal, and `where` of such a literal as its branch.
-
-    `i < 1` on an index that is never negative is `i = 0`: one spelling for the first of several parts.
-    """
+    """A comparison of indices that their ranges decide, as a literal, and `where` of such a literal, as its branch."""
     match b:
         case Op("where", (Const(_, c), x, y)):
             return x if c else y
-        case Op("eq" | "lt" | "le" as f, (Iota() | Const() as x, Iota() | Const() as y)) if Dtype.i64 == dtype(x) == dtype(y):
+        case Op("eq" | "lt" | "le" as f, (Iota() | Const(Dtype.i64, _) as x, Iota() | Const(Dtype.i64, _) as y)):
             (lo, hi), (low, high) = _range(x), _range(y)
             yes, no = {"eq": (lo == hi == low == high, hi < low or high < lo), "lt": (hi < low, lo >= high),
                        "le": (hi <= low, lo > high)}[f]
@@ -363,6 +366,8 @@ class Naming:
         return rebuilt(b, (self._body(t, c, to, memo) for c in children(b)))
 
     def _index(self, t: Launch, i: Index, to: dict[Axis, Axis], memo: dict[Body, Body]) -> Index:
+        if i.axis:
+            return index(to[i.axis])
         out = index(i.const)
         for atom, c in i.terms:
             match atom:

@@ -1,22 +1,22 @@
 """What Torch operators are made of, and how the three primitives become launches.
 
 Applied once, in Python, to ground terms while a program is entered (deplodock/enter.py): a law is called with the
-operator's own operands and options by name (`shape` and `dtype` are the result's), and applies where its left side is the
-operator. Each step of a definition becomes a launch of its own, so that an operator and its spelled-out form enter as
-the same launches. On 16-bit floats definitions of several steps compute in f32 and round once, at the end.
+operator's own operands and options by name (`shape` and `dtype` are the result's), and applies where its left side is
+the operator. Each step of a definition becomes a launch of its own, so that an operator and its spelled-out form enter
+as the same launches. On 16-bit floats definitions of several steps compute in f32 and round once, at the end.
 """
 from __future__ import annotations
 
 import math
 
+from deplodock.facts import of_dtype, sixteen_bit
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Axis, Iota, Launch, fold, index, load, op
 from deplodock.ir.loop import cast as cast_body
-from deplodock.ir.tensor import (Convert, Elements, Elementwise, IndexMap, Operator, Reduction, Shape, Tensor, amax, contract,
-                                 convert_body, dtype, elementwise, elementwise_body, exp, index_map, like, linear,
-                                 log, matmul, mean, places, reduce, reduction_body, rsqrt, shape, sigmoid, sum, to,
-                                 part, torch_op, value, where, wide)
-from deplodock.facts import of_dtype, sixteen_bit
+from deplodock.ir.tensor import (Convert, Elements, Elementwise, IndexMap, Operator, Reduction, Shape, Tensor, amax,
+                                 contract, convert_body, dtype, elementwise, elementwise_body, exp, index_map, like,
+                                 linear, log, matmul, mean, part, places, reduce, reduction_body, rsqrt, shape, sigmoid,
+                                 sum, to, torch_op, value, where, wide)
 from deplodock.law import law, rewrite
 
 Dims = tuple[int, ...]
@@ -109,7 +109,8 @@ def softplus_def(x: Tensor, beta: Number, threshold: Number):
     """softplus(x) = where(β·x > threshold, x, log1p(exp(β·x))/β)"""
     z = wide(x)
     soft = elementwise("log1p", exp(z * beta)) / beta
-    return rewrite(torch_op.softplus(x, beta, threshold)).to(like(x, where(elementwise("lt", threshold, z * beta), z, soft)))
+    return rewrite(torch_op.softplus(x, beta, threshold)).to(
+        like(x, where(elementwise("lt", threshold, z * beta), z, soft)))
 
 
 @law("exact")
@@ -125,7 +126,8 @@ def elu_def(x: Tensor, alpha: Number, scale: Number, input_scale: Number):
     """elu(x) = where(x > 0, scale·x, scale·α·(exp(x·input_scale) − 1))"""
     z = wide(x)
     low = elementwise("expm1", z * input_scale) * (alpha * scale)
-    return rewrite(torch_op.elu(x, alpha, scale, input_scale)).to(like(x, where(elementwise("lt", 0.0, z), z * scale, low)))
+    return rewrite(torch_op.elu(x, alpha, scale, input_scale)).to(
+        like(x, where(elementwise("lt", 0.0, z), z * scale, low)))
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
@@ -339,7 +341,7 @@ def masked_add_def(s: Tensor, mask: Tensor):
 
 @law("reassociates")
 def attend_rounded_def(s: Tensor, v: Tensor):
-    """attend(s, v) = (Σₜ e·v) / Σₜ e for a v of 16 bits, e = exp(s − maxₜ s) rounded to v's dtype for the product only"""
+    """attend(s, v) = (Σₜ e·v)/Σₜ e, v of 16 bits, e = exp(s − maxₜ s) rounded to v's dtype for the product only"""
     dim = len(shape(v)) - 1
     e = exp(s - amax(s, dim))
     return rewrite(part.attend(s, v)).to(matmul(like(v, e), v) / sum(e, dim), sixteen_bit(dtype(v)))
@@ -394,10 +396,11 @@ DEFINITIONS = {
     "softmax": (softmax_def,), "log_softmax": (log_softmax_def,),
     "layer_norm": (layer_norm_def, layer_norm_weight_def, layer_norm_affine_def),
     "rms_norm": (rms_norm_def, rms_norm_weight_def),
-    "matmul": (matmul_def,), "linear": (linear_def, linear_bias_def), "addmm": (addmm_without_def, addmm_def), "einsum": (einsum_def,),
+    "matmul": (matmul_def,), "linear": (linear_def, linear_bias_def), "addmm": (addmm_without_def, addmm_def),
+    "einsum": (einsum_def,),
     "scaled_dot_product_attention": (sdpa_gqa_def, sdpa_def, sdpa_causal_def, sdpa_mask_def),
-    "heads": (heads_def,), "scores": (scores_def,), "causal": (causal_def,), "masked": (masked_where_def, masked_add_def),
-    "attend": (attend_rounded_def, attend_def),
+    "heads": (heads_def,), "scores": (scores_def,), "causal": (causal_def,),
+    "masked": (masked_where_def, masked_add_def), "attend": (attend_rounded_def, attend_def),
 }
 """The laws that have an operator as their left side, in the order in which they are tried: operators of Torch IR, then
 those that only definitions use."""

@@ -1,7 +1,7 @@
 """Views, selections and generated tensors as index maps.
 
-Applied once, in Python, to ground terms while a program is entered (deplodock/enter.py), as rules/definitions.py is. After
-that a view is an index in a load; where the dimensions of the whole program factor, it is not even arithmetic.
+Applied once, in Python, to ground terms while a program is entered (deplodock/enter.py), as rules/definitions.py is.
+After that a view is an index in a load; where the dimensions of the whole program factor, it is not even arithmetic.
 """
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def load_select(x: Tensor, dim: int, index: int, shape: Shape):
 
 @law("exact")
 def load_concat(xs: tuple, dim: int, shape: Shape):
-    """cat(x, y)[i] = where(i < n, x[i], y[i − n]); of pieces of one extent n, where(i // n = 0, x[i mod n], y[i mod n])"""
+    """cat(x, y)[i] = where(i < n, x[i], y[i − n]); if both have n elements, where(i // n = 0, x[i mod n], y[i mod n])"""
     return rewrite(torch_op.cat(xs, dim)).to(concatenated(xs, dim, shape))
 
 
@@ -85,7 +85,7 @@ def embedding_def(weight: Tensor, indices: Tensor):
     return rewrite(torch_op.embedding(weight, indices)).to(gathered(weight, indices))
 
 
-# ---- the right sides that take more than an expression ----------------------------------------------------------------
+# ---- the right sides that take more than an expression ---------------------------------------------------------------
 
 def reshaped(x: Tensor, to: Shape) -> Elements:
     """x's elements in row-major order under another shape."""

@@ -56,7 +56,7 @@ class Text:
         raise TypeError(type(t).__name__)
 
     def primitive(self, t: Launch) -> str:
-        """A launch as a primitive of Tensor IR: `elementwise mul a b`, `reduction sum[k] a[m,k] * b[k,n]`, `index_map a[n,m]`."""
+        """A launch as a primitive of Tensor IR: `elementwise mul a b`, `reduction sum[k] a[m,k] * b[k,n]`, `index_map a[j]`."""
         root = t.body
         while isinstance(root, Cast) and not isinstance(root.body, Load):
             root = root.body
@@ -66,7 +66,7 @@ class Text:
             case Const(): return f"elementwise {self.term(root)}"
             case Fold(monoid, axes, bodies, part):
                 suffix = f".{part}" if monoid in ("argmax", "argmin", "online") else ""
-                return f"reduction {monoid}{suffix}[{','.join(a.name for a in axes)}] {', '.join(map(self.term, bodies))}"
+                return f"reduction {monoid}{suffix}{_names(axes)} {', '.join(map(self.term, bodies))}"
             case Op(name, args): return " ".join(["elementwise", name, *(self.operand(a) for a in args)])
         return f"elementwise {self.term(root)}"
 

@@ -1,12 +1,12 @@
 """Tensor IR: whole tensors, as Torch operators and as the three primitives that they are made of.
 
     Tensor = Named(name, shape, dtype)                 an input, a parameter, or the result of an earlier statement
-           | Operator(name, arguments)                 a Torch operator, its arguments in the order of ir.torch.OPERATORS,
+           | Operator(name, arguments)                 a Torch operator, its arguments as ir.torch.OPERATORS has them,
                                                        or a part of one's definition
            | Elementwise(f, (operand ..))              f of ir/ops.py at each point; operands broadcast as in PyTorch
            | Convert(tensor, dtype)                    elementwise too: a change of dtype
            | Reduction(monoid, dims, tensor, part)     reduced dimensions stay, with extent 1
-           | IndexMap(tensor, shape, (index ..))       element (i0, i1 ..) is tensor[index ..], indices over places(shape)
+           | IndexMap(tensor, shape, (index ..))       element (i0, i1 ..) is tensor[index ..]; see places()
            | Elements(axes, body)                      each element as a body of Loop IR, one axis for each dimension
 
 An operand is a tensor or a Python number. Elementwise operands have one dtype (`where`: after its first, which is b8);
@@ -27,8 +27,9 @@ from deplodock.ir.ops import OPS
 Shape = tuple[int, ...]
 
 DISCRETE = frozenset("floordiv truncdiv remainder fmod sign floor ceil round trunc eq ne lt le isnan isinf".split())
-"""Pointwise operators whose results jump: their 16-bit operands are rounded again in every numerics mode (laws.md 1)."""
-RESULT = {"cast": ("dtype",), "reshape": ("shape",), "expand": ("shape",), "full": ("shape", "dtype"), "arange": ("shape", "dtype")}
+"""Pointwise operators whose results jump: their 16-bit operands are rounded again in every numerics mode."""
+RESULT = {"cast": ("dtype",), "reshape": ("shape",), "expand": ("shape",), "full": ("shape", "dtype"),
+          "arange": ("shape", "dtype")}
 """Torch operators that take the shape or the dtype of their result as arguments, after those of ir.torch.OPERATORS."""
 SELECTING = frozenset(("where",))
 """Pointwise operators that only choose among their operands: they run in the operands' own dtype."""
@@ -285,7 +286,7 @@ def reduction_body(monoid: str, dims: tuple[int, ...], x: Tensor, part: int, axe
     return fold(monoid, tuple(bound[d] for d in dims), (body,), part)
 
 
-# ---- contractions: sums of products, in the dtype that arithmetic runs in ---------------------------------------------
+# ---- contractions: sums of products, in the dtype that arithmetic runs in --------------------------------------------
 
 def matmul(a: Tensor, b: Tensor) -> Elements:
     """a @ b for operands of two or more dimensions, not rounded yet."""
@@ -304,7 +305,7 @@ def linear(x: Tensor, w: Tensor) -> Elements:
 
 
 def contract(letters: tuple[str, str], out: str, a: Tensor, b: Tensor) -> Elements:
-    """einsum of two operands, one letter for each dimension: sums over the letters that `out` lacks. Not rounded yet."""
+    """einsum of two operands, a letter for each dimension: sums over the letters that `out` lacks. Not rounded yet."""
     extent = {}
     for text, x in zip(letters, (a, b)):
         for c, n in zip(text, shape(x)):

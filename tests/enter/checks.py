@@ -31,7 +31,7 @@ def check(text: str) -> Entered:
 
 
 def check_captured(captured: Captured) -> Entered:
-    """Enters a program: in exact arithmetic it must be the reference; if it has 16-bit floats, it must keep the promise.
+    """Enters a program: in exact arithmetic it must be the reference; with 16-bit floats, it must keep the promise.
 
     In fp32 the promise is about the order of sums, which entering does not choose.
     """

@@ -6,6 +6,8 @@ import torch
 
 from deplodock.capture import capture_code, capture_module
 from deplodock.enter import Entered, enter
+from deplodock.ir.loop import Cast, Launch, Load, subst
+from deplodock.ir.show import Text
 from tests.enter.checks import check_captured
 from tests.examples.decoder import SMALL, layer
 
@@ -137,21 +139,29 @@ def test_enters_as(what):
 
 
 SPELLED_OUT = {
-    "rms_norm": "x = torch.randn(5, 8); w = torch.randn(8); F.rms_norm(x, (8,), w, 1e-5), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * w",
-    "layer_norm": "x = torch.randn(5, 8); w = torch.randn(8); b = torch.randn(8); d = x - x.mean(-1, keepdim=True); "
-                  "F.layer_norm(x, (8,), w, b), d * torch.rsqrt((d * d).mean(-1, keepdim=True) + 1e-5) * w + b",
-    "softmax": "x = torch.randn(5, 8); e = torch.exp(x - x.amax(-1, keepdim=True)); F.softmax(x, -1), e / e.sum(-1, keepdim=True)",
-    "log_softmax": "x = torch.randn(5, 8); s = x - x.amax(-1, keepdim=True); F.log_softmax(x, -1), s - s.exp().sum(-1, keepdim=True).log()",
+    "rms_norm": """
+x = torch.randn(5, 8); w = torch.randn(8)
+F.rms_norm(x, (8,), w, 1e-5), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * w""",
+    "layer_norm": """
+x = torch.randn(5, 8); w = torch.randn(8); b = torch.randn(8); d = x - x.mean(-1, keepdim=True)
+F.layer_norm(x, (8,), w, b), d * torch.rsqrt((d * d).mean(-1, keepdim=True) + 1e-5) * w + b""",
+    "softmax": """
+x = torch.randn(5, 8); e = torch.exp(x - x.amax(-1, keepdim=True)); F.softmax(x, -1), e / e.sum(-1, keepdim=True)""",
+    "log_softmax": """
+x = torch.randn(5, 8); s = x - x.amax(-1, keepdim=True); F.log_softmax(x, -1), s - s.exp().sum(-1, keepdim=True).log()""",
     "silu": "x = torch.randn(5, 8); F.silu(x), x * torch.sigmoid(x)",
     "mean": "x = torch.randn(5, 8); x.mean(1), x.sum(1) / 8",
-    "matmul": "x = torch.randn(5, 8); w = torch.randn(3, 8); x @ w.T, torch.einsum('mk,kn->mn', x, w.T), torch.mm(x, w.T)",
-    "attention": "q = torch.randn(2, 3, 5, 8); k = torch.randn(2, 3, 7, 8); "
-                 "F.scaled_dot_product_attention(q, k, k), F.softmax(q @ k.transpose(-1, -2) * 8 ** -.5, -1) @ k",
-    "attention with a mask": "q = torch.randn(2, 3, 5, 8); m = torch.randn(5, 5); e = F.softmax(q @ q.transpose(-1, -2) * 8 ** -.5 + m, -1) @ q; e, e",
-    "grouped attention": "q = torch.randn(2, 6, 5, 8); k = torch.randn(2, 2, 7, 8); F.scaled_dot_product_attention(q, k, k, enable_gqa=True), "
-                         "F.scaled_dot_product_attention(q, k.repeat_interleave(3, 1), k.repeat_interleave(3, 1))",
-    "residual in 16 bits": "x = torch.randn(5, 8).bfloat16(); F.rms_norm(x, (8,), None, 1e-5), "
-                           "((h := x.float()) * torch.rsqrt((h * h).mean(-1, keepdim=True) + 1e-5)).bfloat16()",
+    "matmul": """
+x = torch.randn(5, 8); w = torch.randn(3, 8); x @ w.T, torch.einsum('mk,kn->mn', x, w.T), torch.mm(x, w.T)""",
+    "attention": """
+q = torch.randn(2, 3, 5, 8); k = torch.randn(2, 3, 7, 8)
+F.scaled_dot_product_attention(q, k, k), F.softmax(q @ k.transpose(-1, -2) * 8 ** -.5, -1) @ k""",
+    "grouped attention": """
+q = torch.randn(2, 6, 5, 8); k = torch.randn(2, 2, 7, 8); r = k.repeat_interleave(3, 1)
+F.scaled_dot_product_attention(q, k, k, enable_gqa=True), F.scaled_dot_product_attention(q, r, r)""",
+    "a norm in 16 bits": """
+x = torch.randn(5, 8).bfloat16(); h = x.float()
+F.rms_norm(x, (8,), None, 1e-5), (h * torch.rsqrt((h * h).mean(-1, keepdim=True) + 1e-5)).bfloat16()""",
 }
 
 
@@ -163,7 +173,6 @@ def test_an_operator_enters_as_its_spelled_out_form(what):
 
 def fused(t):
     """A tensor with launches that only cast joined to what they read: a definition rounds in its last step's launch."""
-    from deplodock.ir.loop import Cast, Launch, Load, subst
     match t:
         case Launch(axes, Cast(d, Load(Launch(inner, body), ix))):
             return fused(Launch(axes, Cast(d, subst(body, dict(zip(inner, ix))))))
@@ -171,9 +180,20 @@ def fused(t):
 
 
 def test_a_fully_masked_row_keeps_attention_apart_from_its_spelled_out_form():
-    e = entered("q = torch.randn(2, 3, 5, 8); m = torch.randn(5, 5); F.scaled_dot_product_attention(q, q, q, attn_mask=m), "
-                "F.softmax(q @ q.transpose(-1, -2) * 8 ** -.5 + m, -1) @ q")
-    assert e.outputs[0].tensor is not e.outputs[1].tensor
+    e = entered("""
+q = torch.randn(2, 3, 5, 8); m = torch.randn(5, 5)
+F.scaled_dot_product_attention(q, q, q, attn_mask=m), F.softmax(q @ q.transpose(-1, -2) * 8 ** -.5 + m, -1) @ q""")
+    guarded, spelled = (r.tensor for r in e.outputs)
+    assert isinstance(guarded, Launch) and guarded.body.name == "where" and guarded.body.args[2].tensor is spelled
+
+
+@pytest.mark.parametrize("code, rounded", [
+    ("x > 0.1", 2), ("x.floor()", 1), ("x.argmax(1)", 1), ("x.to(torch.int32)", 1), ("x.bool()", 1), ("x * 0.1", 0),
+    ("x.amax(1)", 0), ("x.float()", 0), ("x.float() > 0.1", 0), ("x.clamp(0, 1)", 0)])
+def test_discrete_operators_see_16_bit_operands_rounded(code, rounded):
+    """In every numerics mode: a rounding that a discrete result depends on is kept apart from those that may go."""
+    body = entered(f"x = torch.randn(5, 8).bfloat16(); {code}").statements[-1].launch.body
+    assert Text({}).term(body).count("round_to(bf16") == rounded
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
