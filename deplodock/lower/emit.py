@@ -31,7 +31,7 @@ class Emit:
         self.shared = 0
         self.depth = 0
         """Loops around the statement at hand."""
-        self.part = kernel.parts[0]
+        self.part = kernel.parts[0] if kernel.parts else tile.Part((), (), ())
         self.landed = True
         """Whether the tiles that cp.async fills once have been waited for on every way here."""
         self.scratch_floor = 0

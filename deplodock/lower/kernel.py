@@ -13,6 +13,7 @@ from deplodock.ir.expression import Binary, Expr, Int, Name, both, call, choose,
 from deplodock.ir.kernel import Do, If, Let, Loop, Roles, Stmt
 from deplodock.ir.layout import Layout, Shared
 from deplodock.ir.tile_show import show_stmt
+from deplodock.ir.tile_show import show_stmt
 from deplodock.lower import loops, memory, products, rings, roles, values
 from deplodock.lower.emit import Emit
 

@@ -283,7 +283,7 @@ def exchange(e: Emit, s: tile.Exchange) -> None:
             raise ValueError(f"exchange over {s.axis} needs one bit of it in {layout}")
         stride = flipped[0][0]
         value = read(e, s.src, layout)
-        write(e, s.dst, lambda r: value(r + stride - r // stride % 2 * (2 * stride)))
+        write(e, s.dst, lambda r: value(r // (2 * stride) * (2 * stride) + (1 - r // stride % 2) * stride + r % stride))
         return
     (kind, bit), = found
     words = registers(s.src.dtype, layout.size)
