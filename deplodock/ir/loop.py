@@ -85,6 +85,10 @@ class Term(metaclass=_HashConsing):
     def __lt__(self, other: Term) -> bool:
         return self.key < other.key
 
+    def __reduce__(self):
+        """Terms are pickled and copied as calls of their constructor, so that what comes back is hash-consed too."""
+        return type(self), tuple(getattr(self, f.name) for f in fields(self))
+
 
 def _terms(t: Term) -> Iterator[Term]:
     for f in fields(t):
