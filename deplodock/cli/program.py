@@ -30,7 +30,7 @@ def read(source: str | None, code: str | None, seed: int = 0):
     path, colon, name = source.rpartition(":")
     if colon and path.endswith(".py"):
         _require_file(Path(path), source)
-        return capture.capture_file(path, name, seed=seed)
+        return capture.capture_file(source, seed=seed)
     if source.endswith(".py"):
         raise UsageError(title=f"{source} is a file; which program of it?", expected=f"{source}:NAME, a function or an nn.Module",
                          found=source, advice="add a colon and the name")

@@ -1,0 +1,78 @@
+"""Bad input: for each kind of mistake its message, word for word, and its exit code."""
+from __future__ import annotations
+
+import pytest
+
+BAD = {
+    "syntax": (1, "x = torch.randn(8"),
+    "nothing": (1, ""),
+    "no-value": (1, "x = torch.randn(8)"),
+    "fails-in-pytorch": (1, "torch.randn(8, 3) @ torch.randn(8, 3)"),
+    "unsupported-operator": (1, "x = torch.randn(8)\ntorch.sort(x)[0] + 1"),
+    "data-dependent-shape": (1, "x = torch.randn(8)\nx[x > 0]"),
+    "data-dependent-branch": (1, "x = torch.randn(8)\nx * 2 if x.sum() > 0 else x"),
+    "wrong-dtype": (1, "x = torch.randn(8, dtype=torch.complex64)\nx * 2"),
+    "mismatched-devices": (1, "x = torch.randn(8)\ny = torch.randn(8, device='meta')\nx + y"),
+    "random-numbers": (1, "x = torch.randn(8)\ntorch.bernoulli(x.sigmoid())"),
+    "dropout-in-training": (1, "m = nn.Dropout(0.5).train()\nm(torch.randn(8))"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_the_program(deplodock, golden, name):
+    code, text = BAD[name]
+    ran = deplodock("compile", "--ir", "torch", "-c", text)
+    assert ran.code == code and ran.out == ""
+    golden(f"errors/{name}.txt", ran.err)
+
+
+def test_an_unknown_target(deplodock, golden):
+    ran = deplodock("compile", "-c", "torch.randn(8).exp()", "--target", "h2000")
+    assert ran.code == 2 and ran.out == ""
+    golden("errors/unknown-target.txt", ran.err)
+
+
+def test_a_missing_gpu(deplodock, golden, monkeypatch):
+    import torch
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    ran = deplodock("run", "-c", "torch.randn(8).exp()", "--device", "cuda")
+    assert ran.code == 4 and ran.out == ""
+    golden("errors/missing-gpu.txt", ran.err)
+
+
+def test_a_corrupt_cache_entry_is_made_again(deplodock, golden, tmp_path):
+    compile_ptx = ("compile", "-c", "torch.randn(8).exp()", "--ir", "ptx", "--target", "a100")
+    first = deplodock(*compile_ptx)
+    (entry,) = (p for p in (tmp_path / "cache" / "cubin").glob("??/*"))
+    entry.write_bytes(entry.read_bytes()[:-1])
+    again = deplodock(*compile_ptx)
+    assert first.code == again.code == 0 and again.out == first.out and first.err == ""
+    golden("errors/corrupt-cache-entry.txt", again.err.replace(str(entry), "CACHE/ENTRY"))
+    assert deplodock(*compile_ptx).err == ""
+
+
+def test_an_error_as_json(deplodock):
+    import json
+    ran = deplodock("compile", "--json", "-c", "x = torch.randn(8")
+    found = json.loads(ran.out)
+    assert ran.code == found["exit_code"] == 1 and found["kind"] == "error" and found["error"] == "ProgramSyntaxError"
+    assert found["message"] in ran.err
+
+
+def test_a_bug_says_that_it_is_one(deplodock, monkeypatch):
+    from deplodock import capture
+    monkeypatch.setattr(capture, "capture_code", lambda *_, **__: 1 / 0)
+    ran = deplodock("compile", "-c", "x")
+    assert ran.code == 1 and "ZeroDivisionError" in ran.err and "bug of deplodock" in ran.err and "Traceback" not in ran.err
+    assert "Traceback" in deplodock("compile", "-c", "x", "-vv").err
+
+
+def test_interrupted(deplodock, monkeypatch):
+    from deplodock import capture
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+    monkeypatch.setattr(capture, "capture_code", interrupt)
+    ran = deplodock("compile", "-c", "x")
+    assert ran.code == 130 and ran.err.strip() == "interrupted"
