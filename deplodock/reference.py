@@ -54,19 +54,27 @@ def evaluate(node: Node, values: Mapping[str, torch.Tensor], device: torch.devic
     return operate(node.op, {name: value(a) for name, a in node.args}, node.shape, wide_dtype(node.dtype), device)
 
 
-def operate(op: str, args: dict[str, object], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """An operator of Torch IR on tensors, lists of them and options, by name; shape and dtype are those of its result."""
+def operate(op: str, args: dict[str, object], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device,
+            meaning: Mapping[str, Callable] | None = None) -> torch.Tensor:
+    """An operator of Torch IR on tensors, lists of them and options, by name; shape and dtype are those of its result.
+
+    meaning: a function for each operator, MEANING unless given. Numbers are not rounded to 16 bits.
+    """
     kind = next((a.dtype for a in args.values() if isinstance(a, torch.Tensor)), dtype)
     for name in ("a", "b"):
         if isinstance(args.get(name), (bool, int, float)):
-            args = {**args, name: torch.tensor(args[name], dtype=dtype if op == "where" else kind, device=device)}
+            exact = dtype if op == "where" else kind
+            exact = torch.float64 if exact.is_floating_point else exact  # of no dimensions: it does not widen the result
+            args = {**args, name: torch.tensor(args[name], dtype=exact, device=device)}
     match op:
         case "cast": return args["x"].to(dtype)
         case "reshape": return args["x"].reshape(shape)
         case "expand": return args["x"].expand(shape)
         case "full": return torch.full(shape, args["value"], dtype=dtype, device=device)
-        case "arange": return args["start"] + args["step"] * torch.arange(shape[0], device=device).to(dtype)
-    return MEANING[op](**args)
+        case "arange":
+            count = torch.arange(shape[0], device=device).to(torch.float64 if dtype.is_floating_point else dtype)
+            return (args["start"] + args["step"] * count).to(dtype)
+    return (meaning or MEANING)[op](**args).to(dtype)
 
 
 def wide_dtype(d: Dtype) -> torch.dtype:

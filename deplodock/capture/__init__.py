@@ -36,8 +36,9 @@ class Captured:
     """A program, the tensors to try it with, and PyTorch's own way to run it.
 
     inputs: example values in the order of program.inputs; parameters: name in the program -> tensor (parameters, buffers and
-    constants); graph: PyTorch's functional graph of the same program, over parameters and inputs; positions: of each input among
-    the flat arguments of the module; tree: torch's TreeSpec of what it returns; text: the text it was recorded from, if any.
+    constants); graph: PyTorch's own functional form of the same program, a module called with parameters and then inputs;
+    positions: of each input among the flat arguments of the module; tree: torch's TreeSpec of what it returns; text: the
+    text it was recorded from, if any.
     """
     program: Program
     inputs: tuple[torch.Tensor, ...]

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from deplodock.ir.torch import Arg, Program, Value
-from deplodock.reference import operate
+from deplodock.reference import MEANING, operate
 
 LARGEST = 8
 """Integers that nothing is known about are drawn below this: small enough to count, shift and index with."""
@@ -76,4 +77,19 @@ def run_operator(op: str, names: tuple[str, ...], given: tuple, shape: tuple[int
                  device: torch.device) -> torch.Tensor:
     """One operator of Torch IR in its own dtype."""
     args = {n: list(a) if isinstance(a, tuple) and a and isinstance(a[0], torch.Tensor) else a for n, a in zip(names, given)}
-    return operate(op, args, shape, dtype, device).to(dtype)
+    return operate(op, args, shape, dtype, device, OWN_OPERATORS)
+
+
+def _addmm(input, a, b, beta, alpha):
+    return (torch.addmm if a.ndim == 2 else torch.baddbmm)(input, a, b, beta=beta, alpha=alpha)
+
+
+OWN_OPERATORS = {
+    **MEANING,
+    "addmm": _addmm,
+    "elu": lambda x, alpha, scale, input_scale: torch.ops.aten.elu(x, alpha, scale, input_scale),
+    "rms_norm": lambda x, weight, dims, eps: F.rms_norm(x, [x.shape[d] for d in dims], weight, eps),
+    "scaled_dot_product_attention": lambda q, k, v, mask, is_causal, scale, enable_gqa: F.scaled_dot_product_attention(
+        q, k, v, mask, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa),
+}
+"""Torch IR operator -> PyTorch's own, where the reference spells it out."""

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from deplodock.capture import capture_code, capture_expression, capture_file, capture_module
+from deplodock.capture import capture_code, capture_expression, capture_file, capture_module, capture_torch_ir
 from deplodock.capture.values import copied, moved_to
+from tests.capture.programs import PROGRAMS
 
 
 def facts(*tensors: torch.Tensor) -> list[str]:
@@ -166,6 +167,38 @@ def test_file_can_import_its_neighbours(tmp_path):
     (tmp_path / "neighbour_of_capture.py").write_text("def scaled(x): return x * 3\n")
     (tmp_path / "file.py").write_text("import torch\nfrom neighbour_of_capture import scaled\ndef f(): return scaled(torch.randn(3))\n")
     assert [n.op for n in capture_file(f"{tmp_path / 'file.py'}:f").program.nodes] == ["mul"]
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "comparisons", "products", "attention", "norms", "half", "made inside", "embedding"])
+def test_saved_program_runs_as_the_one_it_was_saved_from(name):
+    c = capture_code(PROGRAMS[name])
+    saved = capture_torch_ir(str(c.program))
+    assert saved.program == c.program
+    outputs = saved.graph(*c.parameters.values(), *c.inputs)
+    for output, got, want in zip(c.program.outputs, outputs, c.eager(*c.inputs), strict=True):
+        assert got.dtype == want.dtype, output
+        torch.testing.assert_close(got, want, equal_nan=True, msg=lambda m: f"{output}: {m}")
+    assert [(t.dtype, t.shape) for t in saved.eager(*saved.inputs)] == [(t.dtype, t.shape) for t in outputs]
+
+
+def test_saved_program_is_given_inputs_as_it_declares_them():
+    c = capture_torch_ir("""\
+x: f32[2,3] = input strides=(1,4,) offset=5
+y: f32[3] = input offset=1 shares=x
+z: f32[2,3] = input strides=(0,1,)
+i: i64[7] = input
+w: f32[4,3] = parameter 'w'
+e: f32[7,3] = embedding w i
+s: f32[2,3] = add x y
+t: f32[2,3] = add s z
+return t e""")
+    x, y, z, i = c.inputs
+    assert [(t.stride(), t.storage_offset()) for t in (x, y, z)] == [((1, 4), 5), ((1,), 1), ((0, 1), 0)]
+    assert x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+    assert 0 <= i.min() and i.max() < 4
+    assert c.eager(*c.inputs)[0].shape == (2, 3)
+    assert torch.equal(capture_torch_ir(str(c.program), seed=0).inputs[0], x)
+    assert not torch.equal(capture_torch_ir(str(c.program), seed=1).inputs[0], x)
 
 
 def test_moving_keeps_strides_offsets_and_sharing():
