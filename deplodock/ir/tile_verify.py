@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.layout import Layout
-from deplodock.ir.loop import Axis, Const
-from deplodock.ir.tile import (Assign, Combine, Convert, CopyOut, Exchange, Fill, For, Kernel, LoadShared, Map, Mask, Mma,
-                               MmaCommit, MmaFence, MmaWait, Operand, Part, Promote, Reduce, Reg, SharedTile, Slice, Stmt, Store,
+from deplodock.ir.loop import Const
+from deplodock.ir.tile import (Assign, Combine, Convert, CopyOut, Exchange, For, Kernel, LoadShared, Map, Mask, Mma, MmaCommit,
+                               MmaFence, MmaWait, Operand, Part, Promote, Reduce, Reg, SharedTile, Slice, Stmt, Store,
                                StoreShared, defined, used)
 
 
@@ -83,11 +83,10 @@ class _Verifier:
         self.require(found == r, f"{r.name} is used as another tile than it was defined as")
 
     def stmt(self, s: Stmt) -> None:
-        for r in used(s):
+        flying = {m.acc for m in (*self.flying, *self.issued)}
+        for r in (*used(s), *_written(s)):
             self.known(r)
-        for r in _written(s):
-            self.known(r)
-            self.require(isinstance(s, (Mma, MmaWait)) or r not in [m.acc for m in self.flying],
+            self.require(isinstance(s, (Mma, MmaFence, MmaWait)) or r not in flying,
                          f"{r.name} is touched while products into it are in flight")
         self.check(s)
         for r in defined(s):

@@ -19,7 +19,7 @@ from typing import Iterable, Mapping, Protocol
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import (PARTS, Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Load, Mod, Op, Term,
-                               cast, children, const, dtype, gathers, index, op, rebuilt, subst, where)
+                               cast, children, const, dtype, gathers, index, loads, op, rebuilt, subst, where)
 from deplodock.ir.plan import Kernel, Output
 from deplodock.ir.tile import Param, dense_strides
 
@@ -295,7 +295,8 @@ class _Flattening:
             a = name(old, taken | bound | others)
             return Fold(t.monoid, (a,), tuple(subst(b, {old: index(a)}) for b in new.bodies), t.part), bound | {a.name}
         done = [Out(o.buffer, tuple(subst(i, launch) for i in o.indices), subst(rename(o.body)[0], launch)) for o in outs]
-        return Flat(tuple(i.axis for i in launch.values()), tuple(done), self.views, classes)
+        read = {l.tensor for o in done for l in loads(o.body)} | {o.buffer for o in done}
+        return Flat(tuple(i.axis for i in launch.values()), tuple(done), {b: self.views[b] for b in read}, classes)
 
 
 def outer_folds(b: Term) -> list[Fold]:

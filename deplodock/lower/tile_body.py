@@ -118,6 +118,9 @@ def _where(s: Scope, b: Term, conditions, p: Term, a: Term, other: Term, layout:
     if conditions and not isinstance(other, Const) and isinstance(a, Const) and len(conditions) == 1:
         conditions, a, other = (negated(conditions[0]),), other, a
     if conditions and isinstance(other, Const):
+        conditions = tuple(c for c in conditions if not _certain(s, c, a))
+        if not conditions:
+            return lower(s, a, layout, stage)
         made = s.reg("masked", dtype(b), layout)
         s.emit(Mask(made, lower(s, a, layout, stage), conditions, other, s.coords(p.free), whole(s, conditions)))
         return made
@@ -132,7 +135,16 @@ def _where(s: Scope, b: Term, conditions, p: Term, a: Term, other: Term, layout:
 def whole(s: Scope, conditions: tuple[Compare, ...]) -> tuple[Compare, ...]:
     """What a block can test to know that the conditions hold everywhere in its tile; nothing if it cannot."""
     least = [s.least(i) if (i := slack(c)) is not None else None for c in conditions]
-    return () if None in least else tuple(Compare("le", index(0), i) for i in least)
+    if any(i is None or i.range[1] < 0 for i in least):
+        return ()
+    return tuple(Compare("le", index(0), i) for i in least)
+
+
+def _certain(s: Scope, c: Compare, value: Term) -> bool:
+    """Whether a condition holds in every tile, and the value is laid out along its axes without it."""
+    room = slack(c)
+    least = s.least(room) if room is not None else None
+    return least is not None and least.range[0] >= 0 and set(s.tiled(room.free)) <= set(s.tiled(value.free))
 
 
 # ---- masks of reads --------------------------------------------------------------------------------------------------

@@ -10,11 +10,7 @@ from typing import Mapping
 
 from deplodock.ir.dtype import b8, bf16, f16, f32, f64, i32, i64, u8
 from deplodock.ir.plan import Kernel
-
-try:
-    from tests.lowering import terms as t
-except ImportError:                                      # run as a script, or with importlib's import mode
-    import terms as t
+from tests.lowering import terms as t
 
 
 @dataclass(frozen=True)
@@ -94,6 +90,7 @@ CASES: dict[str, Case] = {
     "argmax block": case(t.row_fold("argmax", 3, 500, f32, 1), {"vec.k": 2, "lanes.k": 32, "warps.k": 4}),
     "window_max": case(t.window_max(20, 3), {"tile.i": 4, "tile.j": 8, "lanes.j": 8, "lanes.i": 4}),
     "window_argmax": case(t.window_argmax(20, 3), {"tile.i": 4, "tile.j": 8, "lanes.j": 8, "lanes.i": 4}),
+    "average_pool": case(t.average_pool(50, 3), {"tile.i": 32, "lanes.i": 32}),
     "empty fold": case(t.row_fold("sum", 5, 0), {}),
     # ---- products on tensor cores
     "matmul nk": case(t.matmul(64, 128, 96), MMA),
@@ -112,7 +109,7 @@ CASES: dict[str, Case] = {
     "matmul transposed input": case(t.matmul(64, 64, 96), MMA, {"x": Storage((64, 96), (1, 64))}),
     "matmul unaligned input": case(t.matmul(64, 64, 96), MMA, {"x": Storage((64, 96), (97, 1), 2)}),
     "norm_matmul": case(t.norm_matmul(50, 64, 88), MMA),
-    "norm_then_matmul": case(t.norm_then_matmul(64, 64, 96), MMA | {"tile.k1": 32, "vec.k1": 4, "lanes.k1": 8, "lanes.m": 4}),
+    "norm_then_matmul": case(t.norm_then_matmul(64, 64, 96), MMA | {"tile.k1": 32, "vec.k": 4, "lanes.k": 8, "lanes.m": 4}),
     "gate_up": case(t.gate_up(64, 64, 96), MMA),
     "gate_up norm": case(t.gate_up(64, 64, 96, norm=True), MMA),
     "swiglu_down": case(t.swiglu_down(64, 64, 88), MMA),
@@ -125,6 +122,9 @@ CASES: dict[str, Case] = {
                                              "stages": 3}),
     "conv1d nested rings": case(t.conv1d(2, 50, 64, 32), {"atom": "mma", "tile.i": 32, "tile.n": 32, "tile.tap": 1, "tile.ch": 32,
                                                           "warps.i": 2, "stages": 3}),
+    "gathered_matmul": case(t.gathered_matmul(50, 77, 64, 96), {k.replace(".m", ".t"): v for k, v in MMA.items()}),
+    "batched_matmul": case(t.batched_matmul(2, 3, 25, 40, 48), {k.replace(".m", ".h_m"): v for k, v in MMA.items()}),
+    "cosine bf16": case(t.cosine(50, 72, 88, bf16), MMA),
     # ---- products in registers
     "fma nk": case(t.matmul(64, 64, 96, d=f32), FMA),
     "fma kn": case(t.matmul(64, 64, 96, "kn", d=f32), FMA | {"vec.n": 4}),
@@ -136,6 +136,8 @@ CASES: dict[str, Case] = {
     "fma norm": case(t.norm_matmul(50, 64, 88, d=f32), FMA),
     "fma computed": case(t.swiglu_down(64, 64, 88, d=f32), FMA),
     "fma gate_up": case(t.gate_up(64, 64, 96, d=f32), FMA),
+    "fma gathered": case(t.gathered_matmul(50, 77, 64, 96, f32), {k.replace(".m", ".t"): v for k, v in FMA.items()}),
+    "fma cosine": case(t.cosine(50, 72, 88), FMA),
     "fma rope": case(t.rope_matmul(64, 32, 96, f32), {"atom": "fma", "tile.m": 32, "tile.p": 2, "tile.h": 16, "tile.k": 16, "lanes.m": 4,
                                                       "lanes.h": 8, "warps.m": 2, "stages": 3}),
     # ---- attention
@@ -156,6 +158,15 @@ CASES: dict[str, Case] = {
     "attention f32 ragged": case(t.attention(2, 1, 50, 32, d=f32, mask=True), FLASH_FMA),
     "attention f32 d160": case(t.attention(2, 1, 40, 160, d=f32), FLASH_FMA | {"tile.e": 160}),
     "linear_attention": case(t.linear_attention(64, 64), LINEAR),
+    "attention plain": case(t.attention(2, 1, 9, 32, d=f32), {"tile.s1": 8, "tile.e": 32, "lanes.e": 8, "lanes.s1": 4, "warps.e": 2}),
+    "attention decode plain": case(t.attention(4, 2, 1, 32, causal=False, T=77), {"tile.s": 32, "tile.e": 32, "vec.e": 2, "lanes.e": 8,
+                                                                              "lanes.s": 4, "warps.s": 4}),
+    "dead rows": case(t.dead_rows(50, 64), FLASH),
+    "dead rows f32": case(t.dead_rows(50, 32, f32), FLASH_FMA),
+    "softmax_matmul": case(t.softmax_matmul(50, 64, 88), MMA | {"tile.k2": 32, "vec.k": 4, "lanes.k": 8, "lanes.m": 4,
+                                                               "tile.k1": 32, "vec.k1": 4, "lanes.k1": 8}),
+    "softmax_matmul f32": case(t.softmax_matmul(50, 64, 88, f32), FMA | {"tile.k2": 16, "tile.k": 32, "lanes.k": 8, "tile.k1": 32,
+                                                                        "lanes.k1": 8}),
     # ---- wgmma, TMA, roles
     "wgmma nk": case(t.matmul(128, 128, 320), WGMMA),
     "wgmma kn": case(t.matmul(128, 128, 320, "kn"), WGMMA),

@@ -278,6 +278,59 @@ def attention(H, KV, S, D, d=bf16, causal=True, T=None, mask=False, window=None)
     return kernel("attention", (tensor("y", d, kv, g, s, e), o * recip(l)))
 
 
+def dead_rows(S, D, d=bf16):
+    """Keys strictly before the query: the first row has none, and is 0."""
+    s, t, e = Axis("s", S), Axis("s", S).primed(1), Axis("e", D)
+    q, k, v = tensor("q", d, s, e), tensor("k", d, t, e), tensor("v", d, t, e)
+    j = e.primed(1)
+    score = fold("sum", (j,), (wide(load(q, s, j)) * wide(load(k, t, j)),)) * c(1.0 / math.sqrt(D), d.compute)
+    score = where(op("lt", Iota(index(t)), Iota(index(s))), score, c(-INF, d.compute))
+    o, l = (fold("online", (t,), (score, x), 1) for x in (wide(load(v, t, e)), c(1.0, d.compute)))
+    return kernel("dead_rows", (tensor("y", d, s, e), o), (tensor("h", f32, s), cast(f32, l)))
+
+
+def gathered_matmul(T, V, N, K, d=bf16):
+    """Rows of a product that are chosen by loaded integers."""
+    t_, v, n, k = Axis("t", T), Axis("v", V), Axis("n", N), Axis("k", K)
+    ids, x, w = tensor("ids", i64, t_), tensor("x", d, v, k), tensor("w", d, n, k)
+    row = load(x, index(Gathered(load(ids, t_), V)), k)
+    return kernel("gathered_matmul", (tensor("y", d, t_, n), fold("sum", (k,), (wide(row) * wide(load(w, n, k)),))))
+
+
+def batched_matmul(B, H, M, N, K, d=bf16):
+    """A batch of products whose right factor all of the batch's second axis share."""
+    b, h, m, n, k = (Axis(*a) for a in zip("bhmnk", (B, H, M, N, K)))
+    x, w = tensor("x", d, b, h, m, k), tensor("w", d, b, k, n)
+    return kernel("batched_matmul", (tensor("y", d, b, h, m, n), fold("sum", (k,), (wide(load(x, b, h, m, k)) * wide(load(w, b, k, n)),))))
+
+
+def average_pool(N, W, d=f32):
+    i, a, n = Axis("i", N), Axis("a", W), Axis("r", N * 2)
+    at = i * 2 + a - 1
+    inside = op("and", op("le", const(i64, 0), Iota(at)), op("lt", Iota(at), const(i64, N * 2)))
+    body = fold("sum", (a,), (where(inside, load(tensor("x", d, n), at), c(0.0, d)),)) * c(1.0 / W, d)
+    return kernel("average_pool", (tensor("y", d, i), body))
+
+
+def cosine(M, N, K, d=f32):
+    """Rows of a product over their norms: two statistics beside a product, of its rows and of its columns."""
+    m, n, k = Axis("m", M), Axis("n", N), Axis("k", K)
+    x, w = tensor("x", d, m, k), tensor("w", d, n, k)
+    norm = lambda t_, a: rsqrt(fold("sum", (k,), (wide(load(t_, a, k)) * wide(load(t_, a, k)),)))
+    return kernel("cosine", (tensor("y", d, m, n), dot(x, w, m, n, k) * norm(x, m) * norm(w, n)))
+
+
+def softmax_matmul(M, N, K, d=bf16):
+    """A softmax that is an operand: two folds before the loop, exponentials on the way into the product."""
+    m, n, k = Axis("m", M), Axis("n", N), Axis("k", K)
+    x, w = tensor("x", d, m, k), tensor("w", d, k, n)
+    j = k.primed(1)
+    top = fold("max", (j,), (wide(load(x, m, j)),))
+    e = lambda a: exp(wide(load(x, m, a)) - top)
+    p = cast(d, e(k) * recip(fold("sum", (j,), (e(j),))))
+    return kernel("softmax_matmul", (tensor("y", d, m, n), fold("sum", (k,), (wide(p) * wide(load(w, k, n)),))))
+
+
 def attention_parts(H, S, T, D, d=bf16):
     """What a split over keys stores: all parts of the fold."""
     h, s, t, e = Axis("h", H), Axis("s", S), Axis("t", T), Axis("e", D)
