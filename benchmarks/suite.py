@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--numerics", default="default", choices=("strict", "default", "fast"))
     parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 3))
+    parser.add_argument("--workers", type=int, default=min(8, max(1, (os.cpu_count() or 2) - 2)))
     parser.add_argument("--no-times", action="store_true")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from deplodock.ir.loop import Axis, Cast, Fold, Load, Term, children
+from deplodock.ir.loop import Axis, Cast, Fold, Load, Term, children, loads
 from deplodock.ir.plan import Schedule
 from deplodock.join import Relation, Row
 from deplodock.lower.structure import Loop, Product, Structure, limits
@@ -45,7 +45,7 @@ class Shape:
     fact: Row
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
-    depth: Axis | None
+    depth: tuple[Axis, ...]
     keys: Axis | None
     size: int
     batch: int
@@ -63,7 +63,7 @@ class Shape:
             return None
         main = max(parts, key=lambda p: (work(p), -parts.index(p)))
         found = [(l, p) for l in every(main.loops) for p in l.products]
-        chained = [(l, p) for l, p in found if any(i.products for i in l.inside)]
+        chained = [(l, p) for l, p in found if any(i.products for i in every(l.inside))]
         total = sum(b.dtype.bytes * math.prod(a.extent for a in b.axes) for p in parts for b in p.flat.views)
         common = dict(name=name, parts=parts, bytes=total)
         if chained:
@@ -71,6 +71,11 @@ class Shape:
         if found:
             return _product(main, found, common)
         return _rows(main, common) if main.loops else _points(main, common)
+
+    @property
+    def length(self) -> int:
+        """Points of the fold inside: of the depth of a product, of a row."""
+        return math.prod(a.extent for a in self.depth)
 
     # ---- from a row to knobs ----------------------------------------------------------------------------------------
 
@@ -80,9 +85,6 @@ class Shape:
         made = {"tensor_core": self._mma, "register_tiles": self._fma, "attention": self._chain,
                 "attention_fma": self._chain_fma, "row": self._row, "point": self._point}[relation.name](r)
         return tuple(sorted(made.items()))
-
-    def _each(self, attribute) -> tuple[Axis, ...]:
-        return tuple(dict.fromkeys(attribute))
 
     def _tiles(self, axes: tuple[Axis, ...], elements: int) -> dict[str, int]:
         """A tile of so many elements over a group of axes: whole inner axes, then a part of the next."""
@@ -97,11 +99,9 @@ class Shape:
         """What a product's tile, chunk and ring are, in every part and for every loop."""
         knobs: dict[str, int | str] = {"stages": r["stages"]}
         for part in self.parts:
-            for l in every(part.loops):
-                knobs[f"tile.{l.axis.name}"] = r["bk"]
-                for p in l.products:
-                    rows, columns = sides(part, p)
-                    knobs |= self._tiles(rows, r["bm"]) | self._tiles(columns, r["bn"])
+            knobs |= {f"tile.{l.axis.name}": r["bk"] for l in every(part.loops)}
+        for rows, columns in self._groups():
+            knobs = self._tiles(rows, r["bm"]) | self._tiles(columns, r["bn"]) | knobs
         return knobs
 
     def _mma(self, r: dict) -> dict:
@@ -118,19 +118,26 @@ class Shape:
                       f"vec.{columns[-1].name}": min(4, r["fn"])}
         return knobs
 
-    def _groups(self):
-        return {sides(part, p) for part in self.parts for l in every(part.loops) for p in l.products}
+    def _groups(self) -> list[tuple[tuple[Axis, ...], tuple[Axis, ...]]]:
+        """(rows, columns) of each part with products, the dominant one's last: axes of any product of the part, in order."""
+        found = []
+        for part in sorted(self.parts, key=work):
+            pairs = [sides(part, p) for l in every(part.loops) for p in l.products]
+            order = [*part.axes, *(l.axis for l in every(part.loops))]
+            if pairs:
+                found.append(tuple(tuple(a for a in order if any(a in pair[i] for pair in pairs)) for i in (0, 1)))
+        return found
 
     def _chain(self, r: dict) -> dict:
-        knobs = {"stages": r["stages"], "atom": "mma", f"tile.{self.keys.name}": r["keys"],
-                 f"tile.{self.depth.name}": round_up(self.depth.extent, 16)}
+        knobs = {"stages": r["stages"], "atom": "mma", f"tile.{self.keys.name}": r["keys"]}
+        knobs |= {f"tile.{a.name}": round_up(a.extent, 16) for a in self.depth}
         knobs |= self._tiles(self.rows, r["bm"]) | {f"warps.{self.rows[-1].name}": r["wm"]}
         knobs |= {f"tile.{a.name}": round_up(a.extent, 16) for a in self.columns}
         return knobs | self._order()
 
     def _chain_fma(self, r: dict) -> dict:
         knobs = self._chain(r) | {"atom": "fma", f"lanes.{self.rows[-1].name}": 4, f"lanes.{self.keys.name}": 8}
-        knobs[f"tile.{self.depth.name}"] = power(self.depth.extent)
+        knobs |= {f"tile.{a.name}": power(a.extent) for a in self.depth}
         for a in self.columns:
             knobs |= {f"tile.{a.name}": max(8, power(a.extent)), f"lanes.{a.name}": 8}
         return knobs
@@ -142,7 +149,7 @@ class Shape:
     def _row(self, r: dict) -> dict:
         knobs: dict[str, int | str] = {}
         along = {a for part in self.parts for l in every(part.loops) for a in (l.axis,)}
-        along |= {a for part in self.parts for a in part.axes if a.extent == self.depth.extent and a not in self.rows}
+        along |= {a for part in self.parts for a in part.axes if a.extent == self.length and a not in self.rows}
         for a in along:
             span = r["vec"] * r["lanes"] * r["warps"]
             knobs |= {f"tile.{a.name}": round_up(a.extent, span), f"vec.{a.name}": r["vec"],
@@ -178,7 +185,7 @@ class Shape:
             case "row":
                 count = max(1, math.prod(a.extent for a in self.rows))
                 blocks = -(-count // r["per_block"])
-                each = round_up(self.depth.extent, r["vec"] * r["lanes"] * r["warps"]) / (r["lanes"] * r["warps"])
+                each = round_up(self.length, r["vec"] * r["lanes"] * r["warps"]) / (r["lanes"] * r["warps"])
                 waves = max(1.0, blocks * r["warps"] / (target.sms * 32))
                 return memory + waves * (2e-7 * r["warps"] ** 0.5 + each * 12 / target.clock) + self._narrow(r, target)
             case "point":
@@ -210,19 +217,19 @@ class Shape:
         m, n = (math.prod(a.extent for a in g) for g in (self.rows, self.columns))
         blocks = -(-m // r["bm"]) * -(-n // r["bn"]) * self.batch
         threads = 32 * r["wm"] * r["wn"]
-        sides_ = self.fact.args[4]
-        slab = r["bk"] * self.size * (r["bm"] + sides_ * r["bn"])
+        many, lefts, rights = self.fact.args[4:7]
+        slab = r["bk"] * self.size * (lefts * r["bm"] + rights * r["bn"])
         waves = self._waves(blocks, slab * r["stages"], threads, target)
         resident = min(blocks / target.sms / waves, 4) if blocks > target.sms else 1
         rate = (target.mma * 0.6 if mma else target.fma32 * ISSUE * min(1, self._reuse(r)))
-        flops = 2 * r["bm"] * r["bn"] * r["bk"] * sides_
+        flops = 2 * r["bm"] * r["bn"] * r["bk"] * many
         fill = min(1.0, threads * max(1, resident) / 256)
         # Each warp makes its own fragments of an operand that is computed.
         made = self.computed[0] * r["bm"] * r["bk"] * r["wn"] + self.computed[1] * r["bn"] * r["bk"] * r["wm"]
         busy = flops / (rate / target.sms * fill) + slab / (100 * target.clock) + MEETING
         busy += OPERATOR * made / (128 * target.clock * fill)
         late = ROUND / (r["stages"] - 1)
-        rounds = -(-self.depth.extent // r["bk"])
+        rounds = -(-self.length // r["bk"])
         cached = blocks * rounds * slab / L2
         return waves * max(1, resident) * rounds * max(busy, late / max(1, resident)) + waves * 2e-6 + cached
 
@@ -236,11 +243,11 @@ class Shape:
         blocks = -(-m // r["bm"]) * self.batch
         width = math.prod(a.extent for a in self.columns)
         threads = 32 * r["wm"]
-        slab = r["keys"] * self.size * (self.depth.extent + width)
-        waves = self._waves(blocks, slab * r["stages"] + r["bm"] * self.depth.extent * self.size, threads, target)
+        slab = r["keys"] * self.size * (self.length + width)
+        waves = self._waves(blocks, slab * r["stages"] + r["bm"] * self.length * self.size, threads, target)
         resident = min(blocks / target.sms / waves, 4) if blocks > target.sms else 1
         rate = target.mma * 0.5 if mma else target.fma32 * ISSUE
-        flops = 2 * r["bm"] * r["keys"] * (self.depth.extent + width)
+        flops = 2 * r["bm"] * r["keys"] * (self.length + width)
         fill = min(1.0, threads * max(1, resident) / 256)
         busy = flops / (rate / target.sms * fill) + r["bm"] * r["keys"] / (16 * target.clock) + MEETING
         busy += r["bm"] * width / (128 * target.clock * fill)        # the result is rescaled each round
@@ -275,6 +282,17 @@ def sides(part: Structure, p: Product) -> tuple[tuple[Axis, ...], tuple[Axis, ..
     return rows, columns
 
 
+def staged(part: Structure, loop: Loop) -> tuple[int, int, int]:
+    """Of a loop with products: how many these are, and how many tensors the operands with rows and with columns load."""
+    lefts, rights = set(), set()
+    for p in loop.products:
+        rows, _ = sides(part, p)
+        left, right = (p.left, p.right) if set(rows) == p.rows else (p.right, p.left)
+        lefts |= {l for l in loads(left or p.right) if len(l.free) > 1}
+        rights |= {l for l in loads(right or p.left) if len(l.free) > 1}
+    return len(loop.products), max(1, len(lefts)), max(1, len(rights))
+
+
 def operators(t: Term) -> int:
     """Operators of a factor, not counting those inside folds, nor a cast of what is loaded."""
     if isinstance(t, Fold) or not children(t) or isinstance(t, Cast) and isinstance(t.body, Load):
@@ -293,20 +311,22 @@ def _product(part: Structure, found: list[tuple[Loop, Product]], common: dict) -
     m, n = (math.prod(a.extent for a in g) for g in (rows, columns))
     batch = math.prod(a.extent for a in part.axes if a not in rows and a not in columns)
     size = p.dtype.bytes if p.dtype else max(4, element(part))
-    fact = laws.product(common["name"], m, n, loop.axis.extent, len(loop.products), size)
+    most = [max(n) for n in zip(*(staged(q, l) for q in common["parts"] for l in every(q.loops) if l.products))]
+    fact = laws.product(common["name"], m, n, loop.axis.extent, *most, size)
     left, right = (p.left, p.right) if set(rows) == p.rows else (p.right, p.left)
-    return Shape(fact=fact, rows=rows, columns=columns, depth=loop.axis, keys=None, size=size, batch=batch,
+    return Shape(fact=fact, rows=rows, columns=columns, depth=(loop.axis,), keys=None, size=size, batch=batch,
                  masked=False, computed=(operators(left), operators(right)), **common)
 
 
 def _chained(part: Structure, loop: Loop, p: Product, common: dict) -> Shape:
-    inner = next(i for i in loop.inside if i.products)
+    scores = next(i for i in every(loop.inside) if i.products)
+    depth = tuple(i.axis for i in every(loop.inside) if i is scores or scores in every(i.inside))
     rows, columns = sides(part, p)
     m, width = (math.prod(a.extent for a in g) for g in (rows, columns))
     batch = math.prod(a.extent for a in part.axes if a not in rows and a not in columns)
     size = p.dtype.bytes if p.dtype else max(4, element(part))
-    fact = laws.chained(common["name"], m, loop.axis.extent, inner.axis.extent, width, size)
-    return Shape(fact=fact, rows=rows, columns=columns, depth=inner.axis, keys=loop.axis, size=size, batch=batch,
+    fact = laws.chained(common["name"], m, loop.axis.extent, math.prod(a.extent for a in depth), width, size)
+    return Shape(fact=fact, rows=rows, columns=columns, depth=depth, keys=loop.axis, size=size, batch=batch,
                  masked=any(limits(f) for f in loop.folds), **common)
 
 
@@ -315,12 +335,12 @@ def _rows(part: Structure, common: dict) -> Shape:
     rows = tuple(a for a in part.axes if a.extent != loop.axis.extent or a in frozenset().union(*(f.free for f in loop.folds)))
     count = math.prod(a.extent for a in rows)
     fact = laws.rows(common["name"], count, loop.axis.extent, element(part))
-    return Shape(fact=fact, rows=rows, columns=(), depth=loop.axis, keys=None, size=element(part), batch=1, masked=False,
-                 **common)
+    return Shape(fact=fact, rows=rows, columns=(), depth=(loop.axis,), keys=None, size=element(part), batch=1,
+                 masked=False, **common)
 
 
 def _points(part: Structure, common: dict) -> Shape:
     *outer, last = part.axes or (Axis("one", 1),)
     fact = laws.points(common["name"], math.prod(a.extent for a in outer), last.extent, element(part))
-    return Shape(fact=fact, rows=(), columns=part.axes, depth=None, keys=None, size=element(part), batch=1, masked=False,
+    return Shape(fact=fact, rows=(), columns=part.axes, depth=(), keys=None, size=element(part), batch=1, masked=False,
                  **common)

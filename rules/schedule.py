@@ -20,8 +20,9 @@ from deplodock.join import Domain, Relation, ceil_div, divides, given, step
 
 machine = Relation("machine", ("shared", "accumulators"), keyed=False)
 """Bytes of shared memory for a block; 32-bit accumulators that a thread can hold beside its fragments and addresses."""
-product = Relation("product", ("k", "rows", "columns", "depth", "sides", "size"))
-"""rows x columns of one tile space, folded over depth; batch axes are in the grid and not here."""
+product = Relation("product", ("k", "rows", "columns", "depth", "sides", "lefts", "rights", "size"))
+"""rows x columns of one tile space, folded over depth; batch axes are in the grid and not here. lefts, rights: the tensors
+that the operands with rows, or with columns, are made from: each has a slab of its own."""
 chained = Relation("chained", ("k", "rows", "keys", "depth", "width", "size"))
 """rows x keys scores, each folded over depth, then folded over keys into rows x width."""
 rows = Relation("rows", ("k", "count", "length", "size"))
@@ -58,42 +59,42 @@ point = Relation("point", ("k", "vec", "lanes", "warps", "outer"))
 # ---- products --------------------------------------------------------------------------------------------------------
 
 @step("exact")
-def blockify(k, m, n, d, sides, size, bm, bn):
+def blockify(k, m, n, d, sides, lefts, rights, size, bm, bn):
     """i = io·bm + ii, ii < bm, guarded by i < M   when the tile is no more than twice the matrix"""
-    return given(product(k, m, n, d, sides, size), row_tile(bm), column_tile(bn)) \
+    return given(product(k, m, n, d, sides, lefts, rights, size), row_tile(bm), column_tile(bn)) \
         .when(bm < m * 2 + 16, bn < n * 2 + 16).adds(tile(k, bm, bn))
 
 
 @step("exact")
-def chunk_k(k, m, n, d, sides, size, bm, bn, bk):
+def chunk_k(k, m, n, d, sides, lefts, rights, size, bm, bn, bk):
     """k = ko·bk + ki, the tail filled with the fold's identity   when a chunk is no more than twice the depth, and its
     rows are 32 to 256 bytes"""
-    return given(tile(k, bm, bn), product(k, m, n, d, sides, size), depth_chunk(bk)) \
+    return given(tile(k, bm, bn), product(k, m, n, d, sides, lefts, rights, size), depth_chunk(bk)) \
         .when(bk < d * 2 + 16, bk * size <= 256, bk * size >= 32).adds(slab(k, bm, bn, bk))
 
 
 @step("exact")
-def double_buffer(k, m, n, d, sides, size, bm, bn, bk, stages, shared, accumulators):
-    """the slab of step i lives in slot i mod S   when S slabs of both operands fit shared memory"""
-    return given(slab(k, bm, bn, bk), product(k, m, n, d, sides, size), slots(stages), machine(shared, accumulators)) \
-        .when(stages * bk * size * (bm + sides * bn) <= shared - 1024).adds(ring(k, bm, bn, bk, stages))
+def double_buffer(k, m, n, d, sides, lefts, rights, size, bm, bn, bk, stages, shared, accumulators):
+    """the slab of step i lives in slot i mod S   when S slabs of all operands fit shared memory"""
+    return given(slab(k, bm, bn, bk), product(k, m, n, d, sides, lefts, rights, size), slots(stages), machine(shared, accumulators)) \
+        .when(stages * bk * size * (lefts * bm + rights * bn) <= shared - 2048).adds(ring(k, bm, bn, bk, stages))
 
 
 @step("reassociates")
-def mma_atom(k, m, n, d, sides, bm, bn, bk, stages, wm, wn, shared, accumulators):
+def mma_atom(k, m, n, d, sides, lefts, rights, bm, bn, bk, stages, wm, wn, shared, accumulators):
     """a tile is m16n16k16 products of 16-bit operands, accumulated in f32   when warps divide it into such blocks and a
     thread can hold its share"""
-    return given(ring(k, bm, bn, bk, stages), product(k, m, n, d, sides, 2), row_warps(wm), column_warps(wn),
+    return given(ring(k, bm, bn, bk, stages), product(k, m, n, d, sides, lefts, rights, 2), row_warps(wm), column_warps(wn),
                  machine(shared, accumulators)) \
         .when(divides(wm * 16, bm), divides(wn * 16, bn), bm * bn * sides <= accumulators * 32 * wm * wn) \
         .adds(tensor_core(k, bm, bn, bk, stages, wm, wn))
 
 
 @step("reassociates")
-def register_tile(k, m, n, d, sides, size, bm, bn, bk, stages, fm, fn, wm, wn, shared, accumulators):
+def register_tile(k, m, n, d, sides, lefts, rights, size, bm, bn, bk, stages, fm, fn, wm, wn, shared, accumulators):
     """ii = a·FM + f: a thread computes FM x FN elements, in partial sums of one chunk   when 8 x 4 lanes and the warps
     divide the tile, and a thread can hold both accumulators"""
-    return given(ring(k, bm, bn, bk, stages), product(k, m, n, d, sides, size), thread_rows(fm), thread_columns(fn),
+    return given(ring(k, bm, bn, bk, stages), product(k, m, n, d, sides, lefts, rights, size), thread_rows(fm), thread_columns(fn),
                  row_warps(wm), column_warps(wn), machine(shared, accumulators)) \
         .when((fm * 4 * wm).equals(bm), (fn * 8 * wn).equals(bn), size >= 4, fm * fn * sides * size <= accumulators * 2,
               wm * wn <= 8) \
@@ -109,7 +110,7 @@ def mma_chain(k, m, t, d, e, bm, keys, stages, wm, shared, accumulators):
     return given(chained(k, m, t, d, e, 2), row_tile(bm), key_chunk(keys), slots(stages), row_warps(wm),
                  machine(shared, accumulators)) \
         .when(divides(wm * 16, bm), bm < m * 2 + 16, keys < t * 2 + 16, keys * bm + e * bm <= accumulators * 32 * wm,
-              bm * d * 2 + stages * keys * 2 * (d + e) <= shared - 1024) \
+              bm * d * 2 + stages * keys * 2 * (d + e) <= shared - 2048) \
         .adds(attention(k, bm, keys, stages, wm))
 
 
@@ -120,7 +121,7 @@ def fma_chain(k, m, t, d, e, size, bm, keys, stages, wm, shared, accumulators):
                  machine(shared, accumulators)) \
         .when(size >= 4, divides(wm * 4, bm), bm < m * 2 + 16, keys < t * 2 + 16,
               (keys + e * 2) * bm * size <= accumulators * 128 * wm,
-              bm * (d + keys) * size + stages * keys * size * (d + e) <= shared - 1024) \
+              bm * (d + keys) * size + stages * keys * size * (d + e) <= shared - 2048) \
         .adds(attention_fma(k, bm, keys, stages, wm))
 
 

@@ -23,7 +23,7 @@ PROGRAMS = {
     "attention": "F.scaled_dot_product_attention(*(torch.randn(1, 4, 48, 16).half() for _ in range(3)), is_causal=True)",
     "attention32": "F.scaled_dot_product_attention(*(torch.randn(1, 2, 40, 24) for _ in range(3)))",
 }
-FACTS = [laws.machine(20_000, 128), laws.product("a", 40, 17, 33, 1, 4), laws.product("b", 96, 200, 64, 2, 2),
+FACTS = [laws.machine(20_000, 128), laws.product("a", 40, 17, 33, 1, 1, 1, 4), laws.product("b", 96, 200, 64, 2, 1, 2, 2),
          laws.chained("c", 48, 40, 16, 24, 2), laws.chained("d", 48, 40, 16, 24, 4), laws.rows("e", 9, 130, 4),
          laws.points("f", 5, 70, 2)]
 
