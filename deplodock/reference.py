@@ -4,8 +4,8 @@ reference() evaluates Torch IR with PyTorch in float64; casts between floating d
 captured, integers stay what they are. A fully masked row of scaled_dot_product_attention gives 0, of softmax NaN.
 
 within_promise() compares a result with it: the relative error (Frobenius norm, over finite elements) may be at most the
-largest of twice eager's, half an ulp of the dtype and, in fp32, 3e-7; no element may err by more than the larger of four
-times eager's largest error and one ulp of the largest value in its row; NaN stands where the reference has it.
+largest of twice eager's, half an ulp of the dtype and, in fp32, 3e-7; no element may err by more than the larger of
+four times eager's largest error and one ulp of the largest value in its row; NaN stands where the reference has it.
 """
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ FP32_FLOOR = 3e-7
 
 # ---- the program in float64 ------------------------------------------------------------------------------------------
 
-def reference(program: Program, inputs: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
+def reference(program: Program, inputs: Sequence[torch.Tensor],
+              parameters: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
     """The outputs in float64 (integers and booleans in their own dtype), computed where the inputs are.
 
     inputs in the order of program.inputs; parameters by name. Raises what PyTorch raises, such as IndexError for an
@@ -64,7 +65,7 @@ def operate(op: str, args: dict[str, object], shape: tuple[int, ...], dtype: tor
     for name in ("a", "b"):
         if isinstance(args.get(name), (bool, int, float)):
             exact = dtype if op == "where" else kind
-            exact = torch.float64 if exact.is_floating_point else exact  # of no dimensions: it does not widen the result
+            exact = torch.float64 if exact.is_floating_point else exact  # of no dimensions: the result is not widened
             args = {**args, name: torch.tensor(args[name], dtype=exact, device=device)}
     match op:
         case "cast": return args["x"].to(dtype)
@@ -149,10 +150,10 @@ def _slice(x, dim, start, stop, step):
 
 
 MEANING: dict[str, Callable] = {
-    **{op: _unary(getattr(torch, op)) for op in """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin cos tan
-        atan tanh sigmoid erf floor ceil round trunc isnan isinf bitwise_not relu""".split()},
-    **{op: _binary(getattr(torch, op)) for op in """add sub mul div floor_divide remainder fmod pow atan2 maximum minimum eq ne lt
-        le bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift""".split()},
+    **{op: _unary(getattr(torch, op)) for op in """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin
+        cos tan atan tanh sigmoid erf floor ceil round trunc isnan isinf bitwise_not relu""".split()},
+    **{op: _binary(getattr(torch, op)) for op in """add sub mul div floor_divide remainder fmod pow atan2 maximum minimum
+        eq ne lt le bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift""".split()},
     "trunc_divide": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "where": lambda cond, a, b: torch.where(cond, a, b),
     "silu": lambda x: F.silu(x),
@@ -191,9 +192,9 @@ class Verdict:
     """How a result compares with the reference, and what the promise allows.
 
     rel_err, eager_rel_err: ||y - y64|| / ||y64|| over finite elements (the absolute norm where ||y64|| is 0); bound: on
-    rel_err; max_abs_err: of one element; excess: the largest ratio of an element's error to its own bound; nan_match: NaN
-    and infinities stand where the reference has them, or where eager has (an overflow in 16 bits on the way); mismatches: elements of an integer or boolean result that are neither
-    the reference's nor eager's.
+    rel_err; max_abs_err: of one element; excess: the largest ratio of an element's error to its own bound; nan_match:
+    NaN and infinities stand where the reference has them, or where eager has (an overflow in 16 bits on the way);
+    mismatches: elements of an integer or boolean result that are neither the reference's nor eager's.
     """
     rel_err: float
     eager_rel_err: float
@@ -235,11 +236,15 @@ def within_promise(y: torch.Tensor, y64: torch.Tensor, eager: torch.Tensor, term
     as_eager = ~torch.isfinite(y) & ~torch.isfinite(eager) & (torch.isnan(y) == torch.isnan(eager))
     nan_match = bool((as_reference | as_eager).all())
     off = _distance(y, y64, finite)
-    slack = 4 * _distance(eager, y64, finite).amax().item() if y.numel() else 0.0
+    slack = 4 * _largest(_distance(eager, y64, finite))
     allowed = torch.clamp(_ulp_of_row(y64, finite, eps), min=slack)
     ratio = torch.where(off > 0, off / allowed, 0.0)
-    return Verdict(error(y, y64), eager_rel_err, max(2 * eager_rel_err, eps / 2, floor), off.amax().item() if y.numel() else 0.0,
-                   ratio.amax().item() if y.numel() else 0.0, nan_match, 0)
+    return Verdict(error(y, y64), eager_rel_err, max(2 * eager_rel_err, eps / 2, floor), _largest(off), _largest(ratio),
+                   nan_match, 0)
+
+
+def _largest(t: torch.Tensor) -> float:
+    return t.amax().item() if t.numel() else 0.0
 
 
 def _distance(y: torch.Tensor, y64: torch.Tensor, finite: torch.Tensor) -> torch.Tensor:

@@ -35,10 +35,10 @@ from deplodock.ir.torch import Program, parse
 class Captured:
     """A program, the tensors to try it with, and PyTorch's own way to run it.
 
-    inputs: example values in the order of program.inputs; parameters: name in the program -> tensor (parameters, buffers and
-    constants); graph: PyTorch's own functional form of the same program, a module called with parameters and then inputs;
-    positions: of each input among the flat arguments of the module; tree: torch's TreeSpec of what it returns; text: the
-    text it was recorded from, if any.
+    inputs: example values in the order of program.inputs; parameters: name in the program -> tensor (parameters,
+    buffers and constants); graph: PyTorch's own functional form of the same program, a module called with parameters
+    and then inputs; positions: of each input among the flat arguments of the module; tree: torch's TreeSpec of what it
+    returns; text: the text it was recorded from, if any.
     """
     program: Program
     inputs: tuple[torch.Tensor, ...]
@@ -68,33 +68,35 @@ class Captured:
 def capture_code(text: str, seed: int = 0) -> Captured:
     """The program of `-c`: its last statement is an expression, whose tensors are the outputs.
 
-    Tensors made by random or data factories become inputs, named after their variables; what arange, full, zeros, ones and
-    tril make is part of the program; parameters of modules become parameters. Modules are in evaluation mode.
+    Tensors made by random or data factories become inputs, named after their variables; what arange, full, zeros, ones
+    and tril make is part of the program; parameters of modules become parameters. Modules are in evaluation mode.
     """
     return _capture_text(Text(text, seed=seed))
 
 
 def capture_expression(expression: str, captured: Captured) -> Captured:
-    """A PyTorch expression over the names that another program's text binds: both are over the same inputs and parameters."""
+    """A PyTorch expression over the names that another program's text binds: both have the same inputs and parameters."""
     text = captured.text
     return _capture_text(Text(text.text, text.file, expression, like=text, seed=text.seed, names=text.given_names))
 
 
 def capture_file(spec: str, seed: int = 0) -> Captured:
-    """The program `path.py:name`. The file is run like the text of -c, so what it makes by random factories becomes inputs.
+    """The program `path.py:name`. The file is run like the text of -c: what random factories make becomes inputs.
 
     name is a function without required parameters, whose result is the program's; or a function or an nn.Module that is
-    called with the file's `example_inputs`: a tensor, a tuple, a dict of keyword arguments, or a function that returns one.
-    Raises UsageError if there is no such file, UnknownName if it has no such program.
+    called with the file's `example_inputs`: a tensor, a tuple, a dict of keyword arguments, or a function that returns
+    one. Raises UsageError if there is no such file, UnknownName if it has no such program.
     """
     path, _, name = spec.rpartition(":")
     if not path or not name.isidentifier():
-        raise UsageError(title=f"not a program: {spec!r}", expected="a file and a name in it, such as `model.py:attention`",
+        raise UsageError(title=f"not a program: {spec!r}",
+                         expected="a file and a name in it, such as `model.py:attention`",
                          advice="pass a Python program with -c, or PATH.py:NAME")
     try:
         text = Path(path).read_text()
     except OSError as error:
-        raise UsageError(title=f"cannot read {path}", found=error.strerror, expected="a Python file", advice="check the path") from error
+        raise UsageError(title=f"cannot read {path}", expected="a Python file", found=error.strerror,
+                         advice="check the path") from error
     module = f"deplodock_program_{Path(path).stem}"
     sys.modules.setdefault(module, types.ModuleType(module))  # dataclasses look their module up there
     names = {"__name__": module, PROGRAM: partial(_call_program, path, name)}
@@ -112,15 +114,18 @@ def _call_program(file: str, name: str, scope: dict[str, object]):
     """Calls the function or module `name` of a file's scope, with the file's example_inputs if it takes arguments."""
     program = scope.get(name)
     if not callable(program) or inspect.isclass(program):
-        found = "a class" if inspect.isclass(program) else "nothing of this name" if program is None else type(program).__name__
-        names = [n for n, v in scope.items() if isinstance(v, nn.Module) or inspect.isfunction(v) and v.__code__.co_filename == file]
-        raise UnknownName(file=file, name=name, found=found, advice=f"one of {', '.join(names)}" if names else "write one")
-    if inspect.isfunction(program) and not any(p.default is p.empty for p in inspect.signature(program).parameters.values()):
+        kind = "a class" if inspect.isclass(program) else type(program).__name__
+        names = [n for n, v in scope.items() if _is_program(v, file)]
+        raise UnknownName(file=file, name=name, found=kind if name in scope else "nothing of this name",
+                          advice=f"one of {', '.join(names)}" if names else "write one")
+    parameters = inspect.signature(program).parameters.values() if inspect.isfunction(program) else ()
+    if inspect.isfunction(program) and all(p.default is not p.empty for p in parameters):
         return program()
     if "example_inputs" not in scope:
         raise UnknownName(file=file, name=name, title=f"{file} does not say what to call {name} with",
-                          expected="`example_inputs` at the top level of the file, or a function without required parameters",
-                          found=f"{name} takes arguments", advice="add `example_inputs = (torch.randn(..), ..)` to the file")
+                          expected="`example_inputs` in the file, or a function without required parameters",
+                          found=f"{name} takes arguments",
+                          advice="add `example_inputs = (torch.randn(..), ..)` to the file")
     given = scope["example_inputs"]
     given = given() if callable(given) else given
     match given:
@@ -132,7 +137,7 @@ def _call_program(file: str, name: str, scope: dict[str, object]):
 def capture_module(module: nn.Module | Callable, args: tuple = (), kwargs: dict | None = None) -> Captured:
     """A module, or a function of tensors, as it computes on inputs of these shapes, dtypes and strides.
 
-    Captured.inputs are those of the tensors in args and kwargs that it reads, Captured.positions where they stand among all.
+    Captured.inputs are the tensors in args and kwargs that it reads, Captured.positions where they stand among all.
     """
     if not isinstance(module, nn.Module):
         function, module = module, nn.Module()
@@ -145,19 +150,26 @@ def capture_module(module: nn.Module | Callable, args: tuple = (), kwargs: dict 
     return _captured(exported, inputs, [None] * len(inputs))
 
 
+def _is_program(value, file: str) -> bool:
+    """Whether a value is a module, or a function that the file defines."""
+    return isinstance(value, nn.Module) or inspect.isfunction(value) and value.__code__.co_filename == file
+
+
 def capture_torch_ir(text: str, file: str = "<torch ir>", seed: int = 0) -> Captured:
     """A saved Torch IR (the text of a Program), with random inputs and parameters. TorchIRSyntaxError if it is none."""
     program = parse(text, file)
     tensors = examples(program, seed)
-    return Captured(program, tuple(tensors[v.name] for v in program.inputs), {v.name: tensors[v.name] for v in program.parameters},
-                    graph_of(program), tuple(range(len(program.inputs))), tree_structure(tuple(program.outputs)))
+    return Captured(program, tuple(tensors[v.name] for v in program.inputs),
+                    {v.name: tensors[v.name] for v in program.parameters}, graph_of(program),
+                    tuple(range(len(program.inputs))), tree_structure(tuple(program.outputs)))
 
 
 def _capture_text(text: Text) -> Captured:
     return _captured(export(text, tuple(text.inputs)), text.inputs, text.names, "bound.", text, keep_writes=False)
 
 
-def _captured(exported: ExportedProgram, inputs, names, prefix: str = "", text: Text | None = None, keep_writes: bool = True) -> Captured:
+def _captured(exported: ExportedProgram, inputs, names, prefix: str = "", text: Text | None = None,
+              keep_writes: bool = True) -> Captured:
     """inputs: the flat example inputs; names: theirs; prefix: what to leave out of the paths of parameters."""
     tensors, called, paths = {}, {}, {}
     given = iter(zip(inputs, names))

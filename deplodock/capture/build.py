@@ -15,14 +15,15 @@ RESERVED = {"None", "True", "False", "inf", "nan", "input", "parameter", "return
 
 
 class Builder:
-    """A Torch IR program that grows. Names are unique: those of the values are as given, those of nodes are of their operator."""
+    """A Torch IR program that grows. Names are unique: values keep theirs, a node is named after its operator."""
 
     def __init__(self, inputs: tuple[Value, ...], parameters: tuple[Value, ...], device: torch.device):
         self.inputs, self.parameters, self.device = inputs, parameters, device
         self.known: dict[str, Value | Node] = {v.name: v for v in (*inputs, *parameters)}
         self.nodes: list[Node] = []
 
-    def emit(self, op: str, operands: tuple, options: dict, shape: tuple[int, ...], dtype: Dtype, source: Source | None) -> Arg:
+    def emit(self, op: str, operands: tuple, options: dict, shape: tuple[int, ...], dtype: Dtype,
+             source: Source | None) -> Arg:
         operand_names, option_names = OPERATORS[op]
         args = (*zip(operand_names, operands, strict=True), *((name, options.pop(name)) for name in option_names))
         if options:
@@ -63,7 +64,7 @@ def unique(name: str, taken) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One ATen operator with its arguments by name, tensors as Arg, dtypes as Dtype; `outs` are shapes and dtypes of its results.
+    """One ATen operator, its arguments by name, tensors as Arg; `outs` are shapes and dtypes of its results.
 
     Calling it adds a node: c("softmax", x, dim=1). Shape and dtype are the result's unless given.
     """
@@ -92,7 +93,8 @@ class Call:
         """An argument, or None where this overload has none such."""
         return self.args.get(name)
 
-    def __call__(self, op: str, *operands, shape: tuple[int, ...] | None = None, dtype: Dtype | None = None, **options) -> Arg:
+    def __call__(self, op: str, *operands, shape: tuple[int, ...] | None = None, dtype: Dtype | None = None,
+                 **options) -> Arg:
         shape = self.shape if shape is None else shape
         return self.builder.emit(op, operands, options, shape, dtype or self.dtype, self.source)
 
@@ -170,8 +172,8 @@ class Call:
         shape = self.shape_of(x)
         if (start, stop, step) == (0, shape[dim], 1):
             return x
-        size = len(range(start, stop, step))
-        return self("slice", x, dim=dim, start=start, stop=stop, step=step, shape=(*shape[:dim], size, *shape[dim + 1:]))
+        kept = (*shape[:dim], len(range(start, stop, step)), *shape[dim + 1:])
+        return self("slice", x, dim=dim, start=start, stop=stop, step=step, shape=kept)
 
     # ---- errors
 

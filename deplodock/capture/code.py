@@ -24,13 +24,13 @@ from deplodock.capture.values import copied
 from deplodock.errors import DataDependentShape, DeplodockError, MismatchedDevices, ProgramFailed, ProgramSyntaxError
 from deplodock.ir.torch import Source
 
-FACTORIES = {torch.randn, torch.rand, torch.randint, torch.randperm, torch.randn_like, torch.rand_like, torch.randint_like,
-             torch.empty, torch.empty_like, torch.empty_strided, torch.from_numpy}
+FACTORIES = {torch.randn, torch.rand, torch.randint, torch.randperm, torch.randn_like, torch.rand_like,
+             torch.randint_like, torch.empty, torch.empty_like, torch.empty_strided, torch.from_numpy}
 """Functions whose results become inputs. What arange, full, zeros, ones and eye make is traced instead."""
 LITERALS = {torch.tensor, torch.as_tensor}
 """Their results become inputs too, where they are made from numbers and not from tensors."""
-CHAIN = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "to", "type", "bfloat16", "half", "float", "double",
-         "long", "int", "short", "bool", "cuda", "cpu"}
+CHAIN = {"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "to", "type", "bfloat16", "half", "float",
+         "double", "long", "int", "short", "bool", "cuda", "cpu"}
 """Methods that, called at once on a new input, belong to its making: randn(..).half() is one input."""
 READERS, READING_METHODS = (bool, int, float, complex), ("item", "tolist", "numpy")
 """What makes Python values of tensors: a replay could not tell that a value which it holds came from an input."""
@@ -44,7 +44,7 @@ class Input:
 
 
 class _Sites(ast.NodeTransformer):
-    """f(a) becomes __site__(n, f, a), with n < 0 where f is a method of a temporary. A module's __init__ is left alone."""
+    """f(a) becomes __site__(n, f, a), with n < 0 where f is a method of a temporary. __init__ is left alone."""
 
     def __init__(self):
         self.count = 0
@@ -76,8 +76,8 @@ def as_forward(function: Callable) -> Callable:
     """A function whose lines torch.export keeps; what is not written in Python is given back as it is."""
     if not inspect.isfunction(function):
         return function
-    renamed = FunctionType(_as_forward(function.__code__), function.__globals__, function.__name__, function.__defaults__,
-                           function.__closure__)
+    renamed = FunctionType(_as_forward(function.__code__), function.__globals__, function.__name__,
+                           function.__defaults__, function.__closure__)
     renamed.__kwdefaults__ = function.__kwdefaults__
     return renamed
 
@@ -89,10 +89,11 @@ class Text(nn.Module):
     Raises ProgramSyntaxError; ProgramFailed with the user's line; MismatchedDevices.
     """
 
-    def __init__(self, text: str, file: str = "<-c>", expression: str | None = None, like: Text | None = None, seed: int = 0,
-                 names: Mapping[str, object] | None = None):
-        """expression: evaluated after the text, its value is the result; like: a Text of the same statements, whose inputs
-        and modules this one takes over, and whose own result is then not computed; names: what else is in scope."""
+    def __init__(self, text: str, file: str = "<-c>", expression: str | None = None, like: Text | None = None,
+                 seed: int = 0, names: Mapping[str, object] | None = None):
+        """expression: evaluated after the text, its value is the result; like: a Text of the same statements, whose
+        inputs and modules this one takes over, and whose own result is then not computed; names: what else is in scope.
+        """
         super().__init__()
         text = one_statement_a_line(text, file)
         self.text, self.file, self.seed, self.given_names = text, file, seed, dict(names or {})
@@ -131,7 +132,7 @@ class Text(nn.Module):
             match self.record.get(key):
                 case None: pass
                 case Input(n): return given[n] if n < len(given) else self.held[n]
-                case nn.Parameter() as p if id(p) in self.bound_names: return getattr(self.bound, self.bound_names[id(p)])
+                case known if id(known) in self.bound_names: return getattr(self.bound, self.bound_names[id(known)])
                 case known: return known
             if not self.recording and (f in READERS or getattr(f, "__name__", "") in READING_METHODS) and any(
                     isinstance(t, torch.Tensor) for t in (getattr(f, "__self__", None), *args)):
@@ -141,7 +142,8 @@ class Text(nn.Module):
                 self._keep(key, f, args, result)
             return result
 
-        scope = {"torch": torch, "nn": nn, "F": F, "__name__": "__main__", "__file__": self.file, **self.given_names, SITE: site}
+        scope = {"torch": torch, "nn": nn, "F": F, "__name__": "__main__", "__file__": self.file, **self.given_names}
+        scope[SITE] = site
         if self.recording:
             self.scope = scope
         body, expression = self.code
@@ -175,7 +177,8 @@ class Text(nn.Module):
     def _bind(self) -> None:
         """Registers the recorded modules and parameters under the names that the text gives them."""
         held = {id(m): m for m in self.record.values() if isinstance(m, (nn.Module, nn.Parameter))}
-        inner = {id(c) for m in held.values() if isinstance(m, nn.Module) for c in (*m.modules(), *m.parameters()) if c is not m}
+        modules = [m for m in held.values() if isinstance(m, nn.Module)]
+        inner = {id(c) for m in modules for c in (*m.modules(), *m.parameters()) if c is not m}
         for m in (m for key, m in held.items() if key not in inner):
             name = next((n for n, v in self.scope.items() if v is m), type(m).__name__.lower())
             name = unique(name, dir(self.bound))
@@ -206,7 +209,8 @@ def _compiled(text: str, file: str, expression: str | None, replace: bool) -> tu
     if not isinstance(last, ast.Expr):
         line, place = last.lineno if last else 1, file if expression is None else EXPRESSION
         source = Source(place, line, linecache.getline(place, line))
-        raise ProgramSyntaxError(source, reason="the last statement is not an expression" if last else "there is no program")
+        reason = "the last statement is not an expression" if last else "there is no program"
+        raise ProgramSyntaxError(source, reason=reason)
     sites = _Sites()
     module = ast.fix_missing_locations(sites.visit(ast.Module(body, [])))
     statements = sites.count

@@ -1,4 +1,4 @@
-"""The adapter to torch.export: what torch may move between versions is called here only. Written for torch 2.11 to 2.13."""
+"""The adapter to torch.export: what torch may move between versions is called here only. For torch 2.11 to 2.13."""
 from __future__ import annotations
 
 import contextlib
@@ -20,8 +20,8 @@ from torch.export import ExportedProgram
 from deplodock.errors import CaptureFailed, DataDependentShape, DeplodockError
 from deplodock.ir.torch import Source
 
-_NOT_THE_USERS = tuple(str(Path(p)) + os.sep for p in (Path(torch.__file__).parent, Path(__file__).parents[1],
-                                                       sysconfig.get_paths()["stdlib"])) + ("<eval_with_key>", "<string>", "<frozen")
+_FOLDERS = Path(torch.__file__).parent, Path(__file__).parents[1], Path(sysconfig.get_paths()["stdlib"])
+_NOT_THE_USERS = (*(f"{folder}{os.sep}" for folder in _FOLDERS), "<eval_with_key>", "<string>", "<frozen")
 _FRAME = re.compile(r'File "(.*?)", line (\d+)')
 
 
@@ -64,11 +64,12 @@ def _check_numbers(exported: ExportedProgram) -> None:
     """Refuses Python numbers read from tensors. A later step of torch.export drops those whose use it does not see."""
     for node in exported.graph.nodes:
         if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            raise DataDependentShape(source_of(node), found="a size or a Python number that depends on a tensor's values")
+            raise DataDependentShape(source_of(node),
+                                     found="a size or a Python number that depends on a tensor's values")
 
 
 def decompose(exported: ExportedProgram, known: set[str]) -> ExportedProgram:
-    """The program with operators that are not in `known` replaced by PyTorch's own decompositions, as long as there are some.
+    """The program with operators that are not in `known` replaced by PyTorch's own decompositions, where it has one.
 
     `known` are overload names such as "softmax.int".
     """
@@ -110,7 +111,7 @@ def arguments(node: torch.fx.Node) -> dict[str, object]:
 
 
 def source_of(node: torch.fx.Node) -> Source | None:
-    """The user's line that made a node: the innermost frame outside of PyTorch, the standard library and this package."""
+    """The user's line that made a node: the last frame outside of PyTorch, the standard library and this package."""
     return _source(_FRAME.findall(node.meta.get("stack_trace") or ""))
 
 
@@ -139,7 +140,8 @@ def _explained(error: Exception) -> DeplodockError:
     where = next((s for e in chain if (s := source_of_error(e))), None)
     for e in chain:
         if "DataDependent" in type(e).__name__ or "data-dependent" in str(e):
-            return DataDependentShape(where, found="a branch, a size or a Python number that depends on a tensor's values")
+            return DataDependentShape(where,
+                                      found="a branch, a size or a Python number that depends on a tensor's values")
     return CaptureFailed(where, error=f"{type(error).__name__}: {first_line(error)}")
 
 

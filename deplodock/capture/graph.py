@@ -23,8 +23,9 @@ def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], na
               paths: Mapping[str, str], keep_writes: bool) -> tuple[Program, dict[str, str]]:
     """The Torch IR of an exported program, and the names that it gives to the placeholders which the graph reads.
 
-    tensors: placeholder -> its example value or parameter; names: placeholder -> its name in Torch IR (others keep their own);
-    paths: placeholder of a parameter -> its path. Unless keep_writes is False, a write to an input is an error.
+    tensors: placeholder -> its example value or parameter; names: placeholder -> its name in Torch IR (others keep
+    their own); paths: placeholder of a parameter -> its path. Unless keep_writes is False, writing to an input is
+    an error.
     """
     nodes = [n for n in exported.graph.nodes if not is_operator(n) or TABLE.get(n.target.__name__) is not nothing]
     read = {n.name for node in nodes for n in node.all_input_nodes}

@@ -1,8 +1,8 @@
 """The one table from ATen operators to Torch IR, and the constructors it names.
 
 A row is `"softmax.int": softmax`: an overload's name and the function that adds its Torch IR nodes. A constructor gets
-a Call, which holds all arguments of the operator's schema by name, defaults filled in, tensors as Arg, and the shape and
-the dtype of the result. An operator without a row is decomposed by PyTorch where it can be, else a named error.
+a Call, which holds all arguments of the operator's schema by name, defaults filled in, tensors as Arg, and the shape
+and the dtype of the result. An operator without a row is decomposed by PyTorch where it can be, else a named error.
 """
 from __future__ import annotations
 
@@ -143,8 +143,11 @@ def arg_reduction(op: str) -> Constructor:
 def with_index(value: str, index: str) -> Constructor:
     """max and min along one dimension: the values and where they are."""
     def construct(c: Call) -> tuple[Arg, Arg]:
-        shape, options = c.shape, dict(dims=c.dims([c["dim"]]), keepdim=c["keepdim"])
-        where = c(index, c["self"], **options, shape=shape, dtype=Dtype.i64) if options["dims"] else c("full", value=0, dtype=Dtype.i64)
+        options = dict(dims=c.dims([c["dim"]]), keepdim=c["keepdim"])
+        if c.shape_of(c["self"]):
+            where = c(index, c["self"], **options, dtype=Dtype.i64)
+        else:
+            where = c("full", value=0, dtype=Dtype.i64)
         return c(value, c["self"], **options), where
     return construct
 
@@ -226,7 +229,7 @@ def einsum(c: Call) -> Arg:
 
 
 def explicit_equation(equation: str, ranks: list[int]) -> str:
-    """An einsum equation without blanks and dots, its output written out. `ranks`: the operands' numbers of dimensions."""
+    """An einsum equation without blanks and dots, its output written out. `ranks`: each operand's number of dimensions."""
     equation = equation.replace(" ", "")
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
@@ -375,8 +378,8 @@ def _each(make: Callable[[str], Constructor], names: str) -> dict[str, Construct
 
 TABLE: dict[str, Constructor] = {
     # pointwise
-    **_each(lambda op: pointwise(op, "self"), """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin cos tan
-        atan tanh sigmoid erf floor ceil trunc round bitwise_not relu silu"""),
+    **_each(lambda op: pointwise(op, "self"), """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin
+        cos tan atan tanh sigmoid erf floor ceil trunc round bitwise_not relu silu"""),
     **_rows(pointwise("sign", "self"), "sgn"),
     **_each(test, "isnan isinf"),
     **_rows(isfinite, "isfinite"),
@@ -403,9 +406,12 @@ TABLE: dict[str, Constructor] = {
     **_rows(logical("bitwise_or", "self", "other"), "logical_or"),
     **_rows(logical("bitwise_xor", "self", "other"), "logical_xor"),
     **_rows(logical("bitwise_not", "self"), "logical_not"),
-    **_rows(pointwise("bitwise_and", "self", "other"), "bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor __and__.Scalar"),
-    **_rows(pointwise("bitwise_or", "self", "other"), "bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor __or__.Scalar"),
-    **_rows(pointwise("bitwise_xor", "self", "other"), "bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor __xor__.Scalar"),
+    **_rows(pointwise("bitwise_and", "self", "other"),
+            "bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor __and__.Scalar"),
+    **_rows(pointwise("bitwise_or", "self", "other"),
+            "bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor __or__.Scalar"),
+    **_rows(pointwise("bitwise_xor", "self", "other"),
+            "bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor __xor__.Scalar"),
     **_rows(pointwise("bitwise_left_shift", "self", "other"),
             "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar __lshift__.Tensor __lshift__.Scalar"),
     **_rows(pointwise("bitwise_right_shift", "self", "other"),

@@ -21,7 +21,8 @@ def examples(program: Program, seed: int) -> dict[str, torch.Tensor]:
     for owner in dict.fromkeys(owners.values()):
         reach = max(_reach(values[name]) for name, o in owners.items() if o == owner)
         storages[owner] = _drawn(values[owner], reach, _limit(owner, program), generator)
-    return {name: storages[owners[name]].view(_torch(v)).as_strided(v.shape, v.strides, v.offset) for name, v in values.items()}
+    return {name: storages[owners[name]].view(_torch(v)).as_strided(v.shape, v.strides, v.offset)
+            for name, v in values.items()}
 
 
 def _torch(v: Value) -> torch.dtype:
@@ -49,7 +50,8 @@ def _drawn(v: Value, count: int, limit: int, generator: torch.Generator) -> torc
 def _limit(name: str, program: Program) -> int:
     """What an integer input must stay below: the rows of every table that it is an index of."""
     shapes = {v.name: v.shape for v in (*program.inputs, *program.parameters, *program.nodes)}
-    rows = [shapes[n.arg("weight").name][0] for n in program.nodes if n.op == "embedding" and n.arg("indices") == Arg(name)]
+    readers = [n for n in program.nodes if n.op == "embedding" and n.arg("indices") == Arg(name)]
+    rows = [shapes[n.arg("weight").name][0] for n in readers]
     return max(1, min([LARGEST, *rows] if not rows else rows))
 
 
@@ -67,8 +69,8 @@ def graph_of(program: Program) -> torch.fx.GraphModule:
 
     for n in program.nodes:
         names, given = tuple(name for name, _ in n.args), tuple(value(a) for _, a in n.args)
-        made[n.name] = graph.call_function(run_operator, (n.op, names, given, n.shape, getattr(torch, n.dtype.torch_name)),
-                                           {"device": torch.device("cpu")})
+        args = n.op, names, given, n.shape, getattr(torch, n.dtype.torch_name)
+        made[n.name] = graph.call_function(run_operator, args, {"device": torch.device("cpu")})
     graph.output(tuple(made[name] for name in program.outputs))
     return torch.fx.GraphModule(nn.Module(), graph)
 
@@ -76,7 +78,9 @@ def graph_of(program: Program) -> torch.fx.GraphModule:
 def run_operator(op: str, names: tuple[str, ...], given: tuple, shape: tuple[int, ...], dtype: torch.dtype,
                  device: torch.device) -> torch.Tensor:
     """One operator of Torch IR in its own dtype."""
-    args = {n: list(a) if isinstance(a, tuple) and a and isinstance(a[0], torch.Tensor) else a for n, a in zip(names, given)}
+    def tensors(a) -> bool:
+        return isinstance(a, tuple) and a and isinstance(a[0], torch.Tensor)
+    args = {n: list(a) if tensors(a) else a for n, a in zip(names, given)}
     return operate(op, args, shape, dtype, device, OWN_OPERATORS)
 
 

@@ -12,7 +12,8 @@ from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import Value, contiguous
 
 
-def described(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str], paths: Mapping[str, str]) -> dict[str, Value]:
+def described(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str],
+              paths: Mapping[str, str]) -> dict[str, Value]:
     """What Torch IR says about tensors that a program is given. Raises WrongDtype for those it cannot hold."""
     values: dict[str, Value] = {}
     taken = set(RESERVED)

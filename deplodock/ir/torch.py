@@ -2,15 +2,15 @@
 
     Program = inputs, parameters, nodes, outputs
     Node    = name, op, arguments, shape, dtype, source        name = op(arguments)
-    op      = the operator's public name: "softmax", "linear", "scaled_dot_product_attention", "add" ..: OPERATORS has all
+    op      = the operator's public name: "softmax", "linear", "scaled_dot_product_attention" ..: OPERATORS has all
     operand: Arg (an input, a parameter or an earlier node), a Python number, None, or a tuple of Args (cat, einsum)
     option:  a number, bool, None, Dtype, str, or a tuple of these
 
 Arguments are bound: each has its name, and defaults are filled in, so a reader of the IR never needs torch's schema.
 In-place operators, aliases and no-op wrappers (clone, detach, contiguous, dropout in evaluation mode) are gone, and
 synonyms have one spelling (OPERATORS lists it). Promotion is explicit: all operands of a pointwise operator have one
-dtype, with "cast" nodes where PyTorch converts; a number is a float where that dtype is floating, else an int or a bool,
-and is not rounded to a 16-bit dtype. Dimensions are counted from 0, slices lie within their dimension.
+dtype, with "cast" nodes where PyTorch converts; a number is a float where that dtype is floating, else an int or a
+bool, and is not rounded to a 16-bit dtype. Dimensions are counted from 0, slices lie within their dimension.
 
 The text form holds all of it but the values of parameters; parse(str(program)) gives an equal program. Operands stand
 bare, in order; options have their names:
@@ -29,8 +29,8 @@ from dataclasses import dataclass, field
 from deplodock.errors import TorchIRSyntaxError
 from deplodock.ir.dtype import Dtype
 
-_UNARY = """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin cos tan atan tanh sigmoid erf floor ceil
-            round trunc isnan isinf bitwise_not relu silu cast reshape expand""".split()
+_UNARY = """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin cos tan atan tanh sigmoid erf floor
+            ceil round trunc isnan isinf bitwise_not relu silu cast reshape expand""".split()
 _BINARY = """add sub mul div floor_divide trunc_divide remainder fmod pow atan2 maximum minimum eq ne lt le bitwise_and
              bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift""".split()
 _FOLDS = "sum mean prod amax amin any all argmax argmin".split()
@@ -82,7 +82,7 @@ OPERATORS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where in the user's program something is: file, line (from 1), and that line's text, of which 100 characters print."""
+    """Where in the user's program something is: file, line (from 1), the line's text; 100 characters of it print."""
     file: str
     line: int
     text: str
@@ -143,7 +143,8 @@ class Program:
     outputs: tuple[str, ...]
 
     def __str__(self) -> str:
-        lines = [_declaration(v, "input") for v in self.inputs] + [_declaration(v, "parameter") for v in self.parameters]
+        lines = [_declaration(v, "input") for v in self.inputs]
+        lines += [_declaration(v, "parameter") for v in self.parameters]
         lines += map(_statement, self.nodes)
         return "\n".join([*lines, " ".join(["return", *self.outputs])])
 

@@ -5,9 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from deplodock.capture import capture_code, capture_expression, capture_file, capture_module, capture_torch_ir
+from deplodock.capture import capture_code, capture_expression, capture_file, capture_module
 from deplodock.capture.values import copied, moved_to
-from tests.capture.programs import PROGRAMS
 
 
 def facts(*tensors: torch.Tensor) -> list[str]:
@@ -40,7 +39,8 @@ def test_inputs_that_share_storage():
 def test_positions_are_among_all_arguments():
     def function(a, scale, pair, *, mask=None, unused=None):
         return pair[1] * scale + mask, torch.zeros_like(a)
-    c = capture_module(function, (torch.ones(2), 3.0, [torch.ones(4), torch.ones(4)]), {"mask": torch.ones(4), "unused": torch.ones(1)})
+    given = torch.ones(2), 3.0, [torch.ones(4), torch.ones(4)]
+    c = capture_module(function, given, {"mask": torch.ones(4), "unused": torch.ones(1)})
     assert [v.name for v in c.program.inputs] == ["pair_1", "mask"]
     assert c.positions == (3, 4)
     assert [t.tolist() for t in c.eager(*c.inputs)] == [[4.0] * 4, [0.0] * 2]
@@ -79,7 +79,8 @@ def test_tied_parameters_are_one():
 
 
 def test_inputs_of_code_keep_the_values_they_had():
-    c = capture_code("x = torch.zeros(3) + torch.tensor([1., 2., 3.]); y = torch.tensor([1., 2., 3.]); y.add_(10); x + y")
+    c = capture_code("x = torch.zeros(3) + torch.tensor([1., 2., 3.])\n"
+                     "y = torch.tensor([1., 2., 3.]); y.add_(10); x + y")
     assert [t.tolist() for t in c.inputs] == [[1.0, 2.0, 3.0]] * 2
     assert c.eager(*c.inputs)[0].tolist() == [12.0, 14.0, 16.0]
 
@@ -94,14 +95,16 @@ def test_seed_decides_the_inputs():
 
 
 def test_initialising_a_module_is_no_part_of_the_program():
-    c = capture_code("l = nn.Linear(2, 2); nn.init.ones_(l.weight); l.weight.data.mul_(3)\nwith torch.no_grad(): l.bias.zero_()\nl(torch.randn(2))")
+    c = capture_code("l = nn.Linear(2, 2); nn.init.ones_(l.weight); l.weight.data.mul_(3)\n"
+                     "with torch.no_grad(): l.bias.zero_()\nl(torch.randn(2))")
     assert c.parameters["l_weight"].tolist() == [[3.0, 3.0], [3.0, 3.0]]
     assert c.parameters["l_bias"].tolist() == [0.0, 0.0]
     assert [n.op for n in c.program.nodes] == ["linear"]
 
 
 def test_expressions_are_over_the_inputs_of_the_code():
-    c = capture_code("x = torch.randn(4, 8); l = nn.Linear(8, 8); w = nn.Parameter(torch.randn(8)); y = l(x) * w; y.relu()")
+    c = capture_code("x = torch.randn(4, 8); l = nn.Linear(8, 8); w = nn.Parameter(torch.randn(8))\n"
+                     "y = l(x) * w; y.relu()")
     e = capture_expression("torch.maximum(y, 0 * y) + torch.randn(8)", c)
     assert [v.name for v in e.program.inputs] == ["x", "randn"]
     assert torch.equal(e.inputs[0], c.inputs[0])
@@ -165,40 +168,9 @@ def test_file(name, tmp_path):
 
 def test_file_can_import_its_neighbours(tmp_path):
     (tmp_path / "neighbour_of_capture.py").write_text("def scaled(x): return x * 3\n")
-    (tmp_path / "file.py").write_text("import torch\nfrom neighbour_of_capture import scaled\ndef f(): return scaled(torch.randn(3))\n")
+    (tmp_path / "file.py").write_text("import torch\nfrom neighbour_of_capture import scaled\n"
+                                      "def f(): return scaled(torch.randn(3))\n")
     assert [n.op for n in capture_file(f"{tmp_path / 'file.py'}:f").program.nodes] == ["mul"]
-
-
-@pytest.mark.parametrize("name", ["arithmetic", "comparisons", "products", "attention", "norms", "half", "made inside", "embedding"])
-def test_saved_program_runs_as_the_one_it_was_saved_from(name):
-    c = capture_code(PROGRAMS[name])
-    saved = capture_torch_ir(str(c.program))
-    assert saved.program == c.program
-    outputs = saved.graph(*c.parameters.values(), *c.inputs)
-    for output, got, want in zip(c.program.outputs, outputs, c.eager(*c.inputs), strict=True):
-        assert got.dtype == want.dtype, output
-        torch.testing.assert_close(got, want, equal_nan=True, msg=lambda m: f"{output}: {m}")
-    assert [(t.dtype, t.shape) for t in saved.eager(*saved.inputs)] == [(t.dtype, t.shape) for t in outputs]
-
-
-def test_saved_program_is_given_inputs_as_it_declares_them():
-    c = capture_torch_ir("""\
-x: f32[2,3] = input strides=(1,4,) offset=5
-y: f32[3] = input offset=1 shares=x
-z: f32[2,3] = input strides=(0,1,)
-i: i64[7] = input
-w: f32[4,3] = parameter 'w'
-e: f32[7,3] = embedding w i
-s: f32[2,3] = add x y
-t: f32[2,3] = add s z
-return t e""")
-    x, y, z, i = c.inputs
-    assert [(t.stride(), t.storage_offset()) for t in (x, y, z)] == [((1, 4), 5), ((1,), 1), ((0, 1), 0)]
-    assert x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
-    assert 0 <= i.min() and i.max() < 4
-    assert c.eager(*c.inputs)[0].shape == (2, 3)
-    assert torch.equal(capture_torch_ir(str(c.program), seed=0).inputs[0], x)
-    assert not torch.equal(capture_torch_ir(str(c.program), seed=1).inputs[0], x)
 
 
 def test_moving_keeps_strides_offsets_and_sharing():
@@ -207,10 +179,11 @@ def test_moving_keeps_strides_offsets_and_sharing():
     moved = moved_to("cpu", tensors)
     for t, m in zip(tensors, moved):
         assert torch.equal(t, m) and t.stride() == m.stride() and t.storage_offset() == m.storage_offset()
-    assert moved[0].untyped_storage().data_ptr() == moved[1].untyped_storage().data_ptr() != base.untyped_storage().data_ptr()
-    assert copied(base).untyped_storage().data_ptr() != base.untyped_storage().data_ptr()
+    places = [t.untyped_storage().data_ptr() for t in (*moved[:2], base, copied(base))]
+    assert places[0] == places[1] and len(set(places)) == 3
 
 
 def test_captured_program_moves_to_another_device():
-    c = capture_code("x = torch.randn(4); l = nn.Linear(4, 4); l(x) + torch.arange(4) + torch.zeros_like(torch.randn(4))").to("meta")
+    text = "x = torch.randn(4); l = nn.Linear(4, 4); l(x) + torch.arange(4) + torch.zeros_like(torch.randn(4))"
+    c = capture_code(text).to("meta")
     assert {t.device.type for t in (*c.inputs, *c.parameters.values(), *c.eager(*c.inputs))} == {"meta"}

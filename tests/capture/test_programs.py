@@ -4,7 +4,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from deplodock.capture import capture_code
+from deplodock.capture import capture_code, capture_torch_ir
 from deplodock.capture.export import leaves
 from deplodock.capture.operators import TABLE
 from deplodock.ir.torch import OPERATORS, parse
@@ -52,7 +52,7 @@ def test_captured_program_computes_what_pytorch_computes(captured, name):
         assert (g.dtype, g.shape) == (w.dtype, w.shape), output
         assert torch.equal(torch.nan_to_num(g), torch.nan_to_num(w)), output
         tolerance = 2e-2 if any(n.dtype.is_16bit for n in c.program.nodes) else 2e-5
-        torch.testing.assert_close(w.to(r.dtype), r, rtol=tolerance, atol=tolerance, equal_nan=True, msg=lambda m: f"{output}: {m}")
+        assert torch.allclose(w.to(r.dtype), r, rtol=tolerance, atol=tolerance, equal_nan=True), output
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -72,6 +72,16 @@ def test_text_form_parses_to_an_equal_program(captured, name):
     text = str(program)
     assert parse(text) == program
     assert str(parse(text)) == text
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_saved_program_computes_the_same(captured, name):
+    c = captured[name]
+    outputs = capture_torch_ir(str(c.program)).graph(*c.parameters.values(), *c.inputs)
+    tolerance = 2e-2 if any(n.dtype.is_16bit for n in c.program.nodes) else 2e-5
+    for output, got, want in zip(c.program.outputs, outputs, c.eager(*c.inputs), strict=True):
+        assert got.dtype == want.dtype, output
+        assert torch.allclose(got, want, rtol=tolerance, atol=tolerance, equal_nan=True), output
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -26,7 +26,8 @@ def test_fully_masked_rows():
     assert y64(DEAD + f"F.scaled_dot_product_attention(q, k, v, {additive})")[0][0, 0, 1].tolist() == [0.0] * 4
     assert y64(f"F.softmax({additive}, -1)")[0][1].isnan().all()
     lowest = "torch.tensor([[0.0, 0.0, 0.0], [torch.finfo(torch.float32).min] * 3])"
-    assert torch.allclose(y64(DEAD + f"F.scaled_dot_product_attention(q, k, v, {lowest})")[0], torch.ones(4, dtype=torch.float64))
+    rows = y64(DEAD + f"F.scaled_dot_product_attention(q, k, v, {lowest})")[0]
+    assert torch.allclose(rows, torch.ones(4, dtype=torch.float64))
 
 
 def test_casts_between_floats_are_dropped():
@@ -43,11 +44,13 @@ def test_longest_fold():
     c = capture_code("x = torch.randn(2, 64, 5); (x.sum((0, 1)) @ torch.randn(5, 3)).softmax(-1)")
     assert longest_fold(c.program) == 128
     assert longest_fold(capture_code("torch.randn(3) * 2").program) == 1
-    assert longest_fold(capture_code("torch.einsum('bij,bjk->ik', torch.randn(2, 3, 4), torch.randn(2, 4, 5))").program) == 8
+    c = capture_code("torch.einsum('bij,bjk->ik', torch.randn(2, 3, 4), torch.randn(2, 4, 5))")
+    assert longest_fold(c.program) == 8
 
 
 # ---- the promise -----------------------------------------------------------------------------------------------------
 
+BOUNDS = [(torch.float32, 3e-7), (torch.bfloat16, 2 ** -8), (torch.float16, 2 ** -11)]
 EXACT = torch.linspace(1, 2, 4096, dtype=torch.float64).reshape(64, 64)
 
 
@@ -57,7 +60,7 @@ def test_error_is_relative_to_the_norm():
     assert error(torch.tensor([math.nan, 1.0]), torch.tensor([1.0, 1.0])) == 0.0
 
 
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 3e-7), (torch.bfloat16, 2 ** -8), (torch.float16, 2 ** -11)])
+@pytest.mark.parametrize(("dtype", "bound"), BOUNDS)
 def test_bound_where_eager_is_better(dtype, bound):
     exact = EXACT.to(dtype).to(torch.float64)
     verdict = within_promise(exact.to(dtype), exact, exact.to(dtype))
@@ -93,10 +96,11 @@ def test_an_element_may_be_wrong_by_an_ulp_of_its_row():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_nan_and_infinities_stand_where_the_reference_has_them(dtype):
-    exact = torch.tensor([1.0, math.nan, math.inf], dtype=torch.float64)
+    nan, inf = math.nan, math.inf
+    exact = torch.tensor([1.0, nan, inf], dtype=torch.float64)
     good = exact.to(dtype)
     assert within_promise(good, exact, good).ok
-    for wrong in ([math.nan, math.nan, math.inf], [1.0, 1.0, math.inf], [1.0, math.nan, 1.0], [1.0, math.nan, math.nan], [math.inf, math.nan, math.inf]):
+    for wrong in ([nan, nan, inf], [1.0, 1.0, inf], [1.0, nan, 1.0], [1.0, nan, nan], [inf, nan, inf]):
         assert not within_promise(torch.tensor(wrong, dtype=dtype), exact, good).ok, wrong
 
 
@@ -106,7 +110,8 @@ def test_overflow_in_16_bits_may_be_eagers():
     assert within_promise(eager, exact, eager).ok
     assert within_promise(exact.half(), exact, eager).ok
     assert not within_promise(eager, exact, exact.half()).ok
-    assert within_promise(torch.tensor([math.inf]).half(), torch.tensor([1e6], dtype=torch.float64), torch.tensor([math.inf]).half()).ok
+    infinite = torch.tensor([math.inf]).half()
+    assert within_promise(infinite, torch.tensor([1e6], dtype=torch.float64), infinite).ok
 
 
 def test_integers_are_the_references_or_eagers():
