@@ -1,7 +1,7 @@
 """One class per kind of mistake. Each says what was expected, what was found, where in the user's program, what to do.
 
-A class is its message: `title`, `expected`, `found` and `advice` are format strings over the facts that the exception is
-raised with. `exit_code` is what the command line returns: 1 the user's program or its compilation failed, 2 usage,
+A class is its message: `title`, `expected`, `found` and `advice` are format strings over the facts that the exception
+is raised with. `exit_code` is what the command line returns: 1 the user's program or its compilation failed, 2 usage,
 3 wrong numbers, 4 no GPU or it failed.
 
     raise UnsupportedOperator(source, op="aten.sort.default")
