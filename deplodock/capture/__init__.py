@@ -77,6 +77,9 @@ def capture_code(text: str, seed: int = 0) -> Captured:
 def capture_expression(expression: str, captured: Captured) -> Captured:
     """A PyTorch expression over the names that another program's text binds: both have the same inputs and parameters."""
     text = captured.text
+    if text is None:
+        raise UsageError(title=f"no names for the expression {expression!r}", expected="a program given as Python text",
+                         found="a saved Torch IR, or a module", advice="give the program with -c, or as PATH.py:NAME")
     return _capture_text(Text(text.text, text.file, expression, like=text, seed=text.seed, names=text.given_names))
 
 

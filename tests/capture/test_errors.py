@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from deplodock.capture import capture_code, capture_file, capture_module
+from deplodock.capture import capture_code, capture_expression, capture_file, capture_module, capture_torch_ir
 from deplodock.errors import DeplodockError, MismatchedDevices, MutatedInput, UnknownName, UsageError, WrongDtype
 from deplodock.ir.torch import parse
 
@@ -284,6 +284,12 @@ def test_bad_file_is_named(name, tmp_path):
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(UsageError, match="cannot read .*nowhere.py"):
         capture_file(f"{tmp_path}/nowhere.py:model")
+
+
+def test_expression_over_a_program_without_names():
+    saved = capture_torch_ir("x: f32[3] = input\ny: f32[3] = neg x\nreturn y")
+    with pytest.raises(UsageError, match="no names for the expression '-x'"):
+        capture_expression("-x", saved)
 
 
 TORCH_IR = {
