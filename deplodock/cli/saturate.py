@@ -38,7 +38,7 @@ def command(source, code, phase, groups, root, number, stats, equation, json_fil
     from deplodock.pipeline import compile as start
     if json_file and str(json_file) == "-":
         out.wants_json = True
-    groups = tuple(groups.split(",")) if groups else None
+    groups = _groups(groups) if groups else None
     compilation = start(captured, program.target_or_default(target), numerics, groups)
     if phase == "tensor":
         out.result(compilation.entered.tensor_text)
@@ -69,3 +69,13 @@ def command(source, code, phase, groups, root, number, stats, equation, json_fil
     else:
         egraph.show_classes(compilation, root, number, out)
     return 0
+
+
+def _groups(text: str) -> tuple[str, ...]:
+    """The groups of --laws, in the order in which saturation runs them. UsageError for a name that is none."""
+    from deplodock.saturate import GROUPS
+    wanted = [name.strip() for name in text.split(",")]
+    for name in wanted:
+        if name not in GROUPS:
+            raise click.UsageError(f"no group of laws is called {name!r}: {', '.join(GROUPS)}", click.get_current_context())
+    return tuple(g for g in GROUPS if g in wanted)

@@ -66,7 +66,8 @@ class CompiledProgram:
         names = {b.name for b in plan.outputs}
         used = names | {b.name for k in plan.kernels for b in k.reads}
         self._constants = tuple(b for b in _written(plan.once) if b.name in used)
-        self._outputs = tuple(b for b in _written(plan.kernels) if b.name in names)
+        held = {b.name for b in (*plan.inputs, *plan.parameters, *self._constants)}
+        self._outputs = tuple(dict.fromkeys(b for b in plan.outputs if b.name not in held))
         self._returns = _returns(made.program, plan, self._constants, self._outputs)
         self._once_slab = plan_slab(plan.once, frozenset(b.name for b in self._constants))
         self._slab = plan_slab(plan.kernels, frozenset(names))

@@ -14,10 +14,9 @@ class Ran:
 
 
 @pytest.fixture
-def deplodock(capsys, monkeypatch, tmp_path):
-    """deplodock("compile", "-c", ..) -> exit code, standard output, standard error. The cache is empty at first."""
+def deplodock(capsys, monkeypatch):
+    """deplodock("compile", "-c", ..) -> exit code, standard output, standard error."""
     from deplodock.cli import execute, output
-    monkeypatch.setenv("DEPLODOCK_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(output, "PATIENCE", 1e9)        # how long a step takes is no part of what is tested
 
     def call(*arguments: str) -> Ran:

@@ -41,7 +41,8 @@ def test_a_missing_gpu(deplodock, golden, monkeypatch):
     golden("errors/missing-gpu.txt", ran.err)
 
 
-def test_a_corrupt_cache_entry_is_made_again(deplodock, golden, tmp_path):
+def test_a_corrupt_cache_entry_is_made_again(deplodock, golden, tmp_path, monkeypatch):
+    monkeypatch.setenv("DEPLODOCK_CACHE", str(tmp_path / "cache"))
     compile_ptx = ("compile", "-c", "torch.randn(8).exp()", "--ir", "ptx", "--target", "a100")
     first = deplodock(*compile_ptx)
     (entry,) = (p for p in (tmp_path / "cache" / "cubin").glob("??/*"))
