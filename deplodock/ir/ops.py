@@ -26,8 +26,16 @@ class OpInfo:
 
 
 def _trunc_div(a, b):
-    """Integer division rounded towards zero, as C does."""
-    return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
+    """Division rounded towards zero, as C's of integers and torch's of all numbers."""
+    if np.issubdtype(np.result_type(a, b), np.inexact):
+        return np.trunc(a / b)
+    q = np.floor_divide(a, b)
+    return q + ((q < 0) & (q * b != a)).astype(q.dtype)
+
+
+def _sign(a):
+    """Of NaN 0, as torch has it."""
+    return np.where(np.isnan(a), np.zeros_like(a), np.sign(a))
 
 
 OPS: dict[str, OpInfo] = {
@@ -45,7 +53,7 @@ OPS: dict[str, OpInfo] = {
     "minimum": OpInfo(2, "same", np.minimum),
     "neg": OpInfo(1, "same", np.negative),
     "abs": OpInfo(1, "same", np.abs),
-    "sign": OpInfo(1, "same", np.sign),
+    "sign": OpInfo(1, "same", _sign),
     "recip": OpInfo(1, "same", lambda a: 1 / a),
     "sqrt": OpInfo(1, "same", np.sqrt),
     "rsqrt": OpInfo(1, "same", lambda a: 1 / np.sqrt(a)),

@@ -52,7 +52,7 @@ template <class T> DD T dd_sign(T a) { return (T)((a > (T)0) - (a < (T)0)); }
 
 template <class T> DD T dd_truncdiv(T a, T b) {
   if constexpr ((T)0.5 != (T)0) return trunc(a / b);
-  else return b == (T)0 ? (T)0 : b == (T)-1 ? (T)(0 - (u64)a) : (T)(a / b);
+  else return b == (T)0 ? (T)0 : (T)-1 < (T)0 && b == (T)-1 ? (T)(0 - (u64)a) : (T)(a / b);
 }
 
 template <class T> DD T dd_fmod(T a, T b) {
@@ -65,10 +65,12 @@ template <class T> DD T dd_remainder(T a, T b) {  // has the sign of b
   return r != (T)0 && (b < (T)0) != (r < (T)0) ? (T)(r + b) : r;
 }
 
-template <class T> DD T dd_floordiv(T a, T b) {  // of floats: exact for what the remainder leaves, then to the nearest integer
+template <class T> DD T dd_floordiv(T a, T b) {  // of floats: from the remainder, which is exact, to the nearest integer
   if constexpr ((T)0.5 != (T)0) {
     if (b == (T)0) return a / b;
-    T q = (a - dd_remainder(a, b)) / b, f = floor(q);
+    T r = dd_fmod(a, b), q = (a - r) / b;
+    if (r != (T)0 && (b < (T)0) != (r < (T)0)) q -= (T)1;
+    T f = floor(q);
     return q == (T)0 ? copysign((T)0, a / b) : q - f > (T)0.5 ? f + (T)1 : f;
   } else {
     T q = dd_truncdiv(a, b), r = dd_fmod(a, b);

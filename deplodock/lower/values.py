@@ -55,7 +55,7 @@ def compute(e: Emit, d: tile.Reg, op: str, srcs: tuple[tile.Reg | Const, ...], t
         write(e, d, converted(e, srcs[0], d))
         return
     values = [read(e, x, d.layout) for x in srcs]
-    if op == "round":
+    if op == "round" and to is not None:                 # without a dtype it is the operator: to the nearest integer
         write(e, d, lambda r: operators.rounded(values[0](r), to))
         return
     write(e, d, lambda r: operators.apply(op, srcs[-1].dtype, [v(r) for v in values]))
