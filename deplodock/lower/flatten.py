@@ -1,6 +1,6 @@
 """A kernel's loops without what is only notation: the last form that is still Loop IR.
 
-    Flat = axes, outs, views, classes       one nest of launch axes, and the outputs that it stores
+    Flat = axes, outs, views        one nest of launch axes, and the outputs that it stores
 
 Axes that lie one in the other in every access and every predicate become one axis: heads and features of a projection,
 batch dimensions, (group, head, feature) of a contraction. Axes of extent 1 are gone, so are dimensions that memory does
@@ -58,11 +58,10 @@ class Out:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """views: the buffers of loads and outs -> what they view. classes: name of an axis -> its dimension class."""
+    """views: the buffers of loads and outs -> what they view."""
     axes: tuple[Axis, ...]
     outs: tuple[Out, ...]
     views: Mapping[Buffer, View]
-    classes: Mapping[str, str]
 
 
 def flatten(kernel: Kernel, facts: Facts) -> tuple[Flat, ...]:
@@ -258,14 +257,12 @@ class _Flattening:
     # ---- names --------------------------------------------------------------------------------------------------
 
     def named(self, axes: tuple[Axis, ...], outs: list[Out]) -> Flat:
-        classes: dict[str, str] = {}
         taken = {b.name.removesuffix("_0") for b in self.views}      # a tile's origin is called m_0
 
         def name(a: Axis, avoid: set[str]) -> Axis:
             base = identifier(a.name)
-            new = next(n for i in itertools.count() if (n := base + (str(i) if i else "")) not in avoid)
-            classes[new] = base
-            return Axis(new, a.extent)
+            count = base + "_" if base[-1].isdigit() else base
+            return Axis(next(n for i in itertools.count() if (n := f"{count}{i}" if i else base) not in avoid), a.extent)
         launch: dict[Axis, Index] = {}
         for a in axes:
             new = name(a, taken)
@@ -296,7 +293,7 @@ class _Flattening:
             return Fold(t.monoid, (a,), tuple(subst(b, {old: index(a)}) for b in new.bodies), t.part), bound | {a.name}
         done = [Out(o.buffer, tuple(subst(i, launch) for i in o.indices), subst(rename(o.body)[0], launch)) for o in outs]
         read = {l.tensor for o in done for l in loads(o.body)} | {o.buffer for o in done}
-        return Flat(tuple(i.axis for i in launch.values()), tuple(done), {b: self.views[b] for b in read}, classes)
+        return Flat(tuple(i.axis for i in launch.values()), tuple(done), {b: self.views[b] for b in read})
 
 
 def outer_folds(b: Term) -> list[Fold]:
@@ -318,8 +315,7 @@ def all_folds(bodies: Iterable[Term]) -> list[Fold]:
 
 def identifier(name: str) -> str:
     """The name of an axis, of a class or of several in one, as an identifier: without primes, joined by underscores."""
-    base = re.sub(r"[^A-Za-z0-9_]", "_", "_".join(n.split("#")[0].rstrip("'") for n in name.split(",")))
-    return base + "_" if base[-1].isdigit() else base            # numbers tell the axes of one class apart
+    return re.sub(r"[^A-Za-z0-9_]", "_", "_".join(n.split("#")[0].rstrip("'") for n in name.split(",")))
 
 
 # ---- folds over nothing, and over what does not depend on their axes ---------------------------------------------------

@@ -7,15 +7,15 @@ inside it, and which are products.
 
 An expression lives at the innermost loop whose axis it needs. For folds that means: one that uses no axis bound on the
 way to it is finished before the loop (`hoisted`); one that uses the loop's axis is computed inside, chunk by chunk; and
-folds of one dimension class and extent at one depth, none of which needs another, are siblings.
+folds of one extent at one depth, none of which needs another, that read something in common, are siblings.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Iterable, Mapping
+from typing import Callable, Iterable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Cast, Const, Fold, Index, Iota, Op, Term, const, dtype, index, op, subst, where
+from deplodock.ir.loop import Axis, Cast, Const, Fold, Index, Iota, Op, Term, const, dtype, index, loads, op, subst, where
 from deplodock.ir.plan import Kernel
 from deplodock.ir.tile import Compare
 from deplodock.lower.flatten import Facts, Flat, flatten, identity, outer_folds
@@ -61,19 +61,19 @@ class Structure:
 
 def axes_of(kernel: Kernel, facts: Facts = {}) -> tuple[Structure, ...]:
     """The loops of each part of a kernel, under the names that its knobs use (`tile.m`, `warps.m` ..)."""
-    return tuple(Structure(f.axes, loops([o.body for o in f.outs], f.classes), f) for f in flatten(kernel, facts))
+    return tuple(Structure(f.axes, loops([o.body for o in f.outs]), f) for f in flatten(kernel, facts))
 
 
-def loops(bodies: Iterable[Term], classes: Mapping[str, str], done: frozenset[Fold] = frozenset()) -> tuple[Loop, ...]:
+def loops(bodies: Iterable[Term], done: frozenset[Fold] = frozenset()) -> tuple[Loop, ...]:
     out = []
-    for group in siblings(bodies, classes, lambda f: f in done):
+    for group in siblings(bodies, lambda f: f in done):
         done = done | frozenset(group)
-        inside = loops([b for f in group for b in f.bodies], classes, done)
+        inside = loops([b for f in group for b in f.bodies], done)
         out.append(Loop(group[0].axes[0], tuple(group), inside))
     return tuple(out)
 
 
-def siblings(bodies: Iterable[Term], classes: Mapping[str, str], done: Callable[[Fold], bool],
+def siblings(bodies: Iterable[Term], done: Callable[[Fold], bool],
              same: Callable[[Fold], Fold] = lambda f: f) -> list[list[Fold]]:
     """The folds that bodies need and that are not done, grouped by the loop they share, in the order these run.
 
@@ -92,12 +92,34 @@ def siblings(bodies: Iterable[Term], classes: Mapping[str, str], done: Callable[
     for b in bodies:
         for f in outer_folds(b):
             visit(f)
-    groups: dict[tuple, list[Fold]] = {}
+    groups: list[tuple[tuple, frozenset, list[Fold]]] = []
     for f, d in depth.items():
         (a,) = f.axes
-        bounds = tuple(subst(c, {a: index(Axis("#", a.extent))}) for c in limits(f))
-        groups.setdefault((d, classes[a.name], a.extent, bounds), []).append(f)
-    return [groups[k] for k in sorted(groups, key=lambda k: k[0])]
+        kind = d, a.extent, tuple(subst(p, {a: index(_slot(a))}) for p in limits(f))
+        joined = [g for g in groups if g[0] == kind and g[1] & streams(f)]
+        merged = kind, streams(f).union(*(g[1] for g in joined)), [*(x for g in joined for x in g[2]), f]
+        at = groups.index(joined[0]) if joined else len(groups)
+        groups = [g for g in groups[:at] if g not in joined] + [merged] + [g for g in groups[at:] if g not in joined]
+    return [fs for _, _, fs in sorted(groups, key=lambda g: g[0][0])]
+
+
+def streams(f: Fold) -> frozenset[tuple]:
+    """What a fold's loop reads chunk by chunk, whatever its axis is called, and whichever way it reads other axes."""
+    (a,) = f.axes
+    return frozenset((l.tensor, tuple(_forwards(subst(i, {a: index(_slot(a))})) for i in l.indices))
+                     for l in loads(f) if a in l.free)
+
+
+def _slot(a: Axis) -> Axis:
+    return Axis("#", a.extent)
+
+
+def _forwards(i: Index) -> Index:
+    """An index that reads an axis backwards, read forwards."""
+    match i:
+        case Index(((Axis() as a, -1),), c) if c == a.extent - 1:
+            return index(a)
+    return i
 
 
 def hoisted(b: Term, bound: frozenset[Axis]) -> list[Fold]:

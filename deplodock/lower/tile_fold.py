@@ -26,7 +26,7 @@ from deplodock.lower.tile_scope import K_STEP, Bound, Level, Roles, Scope, flipp
 
 def evaluate(s: Scope, bodies) -> None:
     """Emits the folds that bodies need at this level; their results are then in its memo."""
-    for group in siblings(bodies, s.flat.classes, lambda f: s.find(f) is not None, partial(_same, s)):
+    for group in siblings(bodies, lambda f: s.find(f) is not None, partial(_same, s)):
         loop(s, group)
 
 
@@ -137,7 +137,7 @@ def _require_warpgroups(s: Scope, p: Plan) -> None:
 
 
 def _under(f: Fold, axis: Axis) -> Fold:
-    """A fold over another axis of the same class."""
+    """A fold over another axis of the same extent."""
     (old,) = f.axes
     if old is axis:
         return f
@@ -145,12 +145,13 @@ def _under(f: Fold, axis: Axis) -> Fold:
 
 
 def _twin(s: Scope, group: list[Fold], axis: Axis) -> Axis | None:
-    """A launch axis of the same class whose tile is whole, so that a tile over it serves for one over the fold's axis."""
+    """A launch axis whose tile is whole and over which the outputs read what the folds read: one tile serves both."""
+    reads = {l for o in s.flat.outs for l in loads(o.body)}
     for a in s.flat.axes:
         b = s.bind[a.name]
-        if (a.extent == axis.extent and s.flat.classes[a.name] == s.flat.classes[axis.name] and b.base.is_const
-                and b.tile >= a.extent and not any(a in f.free for f in group)):
-            return a
+        if a.extent == axis.extent and b.base.is_const and b.tile >= a.extent and not any(a in f.free for f in group):
+            if any(a in l.free and l in reads for f in group for l in loads(_under(f, a))):
+                return a
     return None
 
 

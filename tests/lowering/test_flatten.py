@@ -45,12 +45,12 @@ def test_axes_have_names_of_their_own_and_folds_have_one_axis(name):
     c = CASES[name]
     for flat in flatten(c.kernel, c.facts):
         launch = {a.name for a in flat.axes}
-        assert len(launch) == len(flat.axes) and all(n.isidentifier() for n in flat.classes)
+        assert len(launch) == len(flat.axes) and all(n.isidentifier() for n in launch)
 
         def check(body, bound):
             for f in all_folds((body,)):
                 (a,) = f.axes
-                assert a.extent > 1 and a.name not in launch
+                assert a.extent > 1 and a.name not in launch and a.name.isidentifier()
                 assert a.name not in {x.name for g in all_folds(f.bodies) for x in g.axes}
         for o in flat.outs:
             check(o.body, launch)
