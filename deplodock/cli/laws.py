@@ -1,6 +1,8 @@
 """deplodock laws: the catalogue."""
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+
 import click
 
 from deplodock.cli.options import json_option, output_options
@@ -20,25 +22,44 @@ def command(words, as_json, out):
         raise click.UsageError(f"no law fits {' '.join(words)!r}; `deplodock laws` lists all", click.get_current_context())
     group = None
     for law in found:
-        if law.module != group:
-            group = law.module
+        if law.group != group:
+            group = law.group
             out.result(("" if law is found[0] else "\n") + click.style(f"rules/{group}.py", bold=True))
         conditions = f"   if {', '.join(law.conditions)}" if law.conditions else ""
         out.result(f"  {law.name:26} {law.tag:13} {law.equation}{conditions if out.verbose else ''}")
-    out.object("laws", laws=[{"name": law.name, "equation": law.equation, "conditions": list(law.conditions), "tag": law.tag,
-                              "group": law.module, "file": f"rules/{law.module}.py", "line": law.where[1]} for law in found])
+    out.object("laws", laws=[asdict(law) for law in found])
 
 
-def catalogue():
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One law of the catalogue; file and line are where it is written."""
+    name: str
+    equation: str
+    conditions: tuple[str, ...]
+    tag: str
+    group: str
+    file: str
+    line: int
+
+
+def catalogue() -> tuple[Entry, ...]:
     """Every law, group by group in the order of the groups' names, those of a group in the order of its text."""
     import importlib
     import pkgutil
 
     import rules
-    from deplodock.law import laws_of
-    modules = [importlib.import_module(f"rules.{m.name}") for m in pkgutil.iter_modules(rules.__path__)]
-    return laws_of(*modules)
+    from deplodock.join import Step
+    from deplodock.law import Law
+    found = []
+    for name in sorted(m.name for m in pkgutil.iter_modules(rules.__path__)):
+        module = importlib.import_module(f"rules.{name}")
+        for law in vars(module).values():
+            if isinstance(law, (Law, Step)) and law.function.__module__ == module.__name__:
+                guards = law.conditions if isinstance(law, Law) else tuple(map(str, law.join().guards))
+                found.append(Entry(law.name, law.equation, guards, law.tag, name, f"rules/{name}.py",
+                                   law.function.__code__.co_firstlineno))
+    return tuple(found)
 
 
-def _fits(law, word: str) -> bool:
-    return word in (law.module, law.tag) or word in law.name
+def _fits(law: Entry, word: str) -> bool:
+    return word in (law.group, law.tag) or word in law.name
