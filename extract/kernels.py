@@ -62,7 +62,8 @@ class Partial:
     picks: dict[int, Term]
     kind: tuple[frozenset[int], frozenset[int]]
     leaf: bool
-    alive: bool = True
+    serial: int
+    """Bodies made later have greater ones."""
 
 
 @dataclass
@@ -80,7 +81,7 @@ class Search:
     def __init__(self, program: Program, target: Target, best: int = BEST):
         self.program, self.target, self.limit = program, target, best
         self.partials: dict[int, list[Partial]] = {c: [] for c in program.order}
-        self.tried: set[tuple] = set()
+        self.tried: set[tuple[int, Term]] = set()
         self.fold_class: dict[Fold, int] = {}
         self.narrow_as: dict[Term, Dtype] = {}
         self.statistics = Statistics()
@@ -91,23 +92,19 @@ class Search:
         for c in p.order:
             for leaf in p.leaf[c]:
                 self._add(c, leaf, {}, leaf=True)
-        nodes = {c: p.nodes(c) for c in p.order}
-        age = {c: 1 for c in p.order}
-        seen: dict[tuple[int, int], tuple[int, ...]] = {}
+        done: dict[tuple[int, int], int] = {}
         moved = True
         while moved:
             moved = False
             for c in p.order:
-                for j, node in enumerate(nodes[c]):
-                    below = [x.number for x in children(node)]
-                    now = tuple(age[x] for x in below)
-                    if seen.get((c, j)) == now:
-                        continue
-                    seen[c, j] = now
-                    for parts in itertools.product(*(list(self.partials[x]) for x in below)):
-                        if self._combine(c, j, node, below, parts):
-                            age[c] += 1
-                            moved = True
+                for j, node in enumerate(p.nodes(c)):
+                    below = [self.partials[x.number] for x in children(node)]
+                    known, done[c, j] = done.get((c, j), -1), len(self.tried)
+                    newest = max((x[-1].serial for x in below if x), default=0)
+                    if newest > known:
+                        for parts in itertools.product(*map(list, below)):
+                            if any(x.serial > known for x in parts) or not parts:
+                                moved |= self._combine(c, node, parts)
 
     def bodies(self, c: int) -> list[Term]:
         return [x.body for x in self.partials[c]]
@@ -119,22 +116,23 @@ class Search:
                  and any(isinstance(n, (Fold, Load)) for n in p.egraph.bodies[c])}
         return found | _cyclic({c: {x.number for n in p.nodes(c) for x in children(n)} for c in p.order})
 
-    def _combine(self, c: int, j: int, node: Term, below: list[int], parts: tuple[Partial, ...]) -> bool:
-        key = (c, j, *map(id, parts))
-        if key in self.tried:
-            return False
-        self.tried.add(key)
+    def _combine(self, c: int, node: Term, parts: tuple[Partial, ...]) -> bool:
         self.statistics.counts["combinations"] += 1
         picks: dict[int, Term] = {}
-        for part in parts:
-            for x, t in part.picks.items():
-                if picks.setdefault(x, t) is not t:
-                    self.statistics.counts["with two spellings"] += 1
-                    return False
+        for x in sorted((x.picks for x in parts), key=len, reverse=True):
+            if any(picks.get(k, t) is not t for k, t in x.items()):
+                self.statistics.counts["with two spellings"] += 1
+                return False
+            picks = {**picks, **x} if picks else x
         if c in picks:
             return False
         body = assemble(node, tuple(x.body for x in parts)) if parts else node
         if isinstance(body, Fold):
+            if isinstance(node, Fold) and node.monoid == "online" and not self.program.may_round(node.bodies[0].number):
+                p = product(body)
+                if p is not None and p.mma:
+                    self.statistics.counts["would round what the program does not"] += 1
+                    return False
             body = self._on_tensor_cores(body)
             self.fold_class.setdefault(body, c)
         return self._add(c, body, picks)
@@ -159,7 +157,7 @@ class Search:
         if c in p.narrow:
             self.narrow_as.setdefault(body, p.narrow[c])
         made = Partial(body, need, priced.seconds, {**picks, c: body} if c in self.tracked else picks,
-                       self._kind(body), leaf)
+                       self._kind(body), leaf, len(self.tried))
         others.append(made)
         alike = [o for o in others if o.kind == made.kind and not o.leaf]
         if not leaf and len(alike) > self.limit:
@@ -173,10 +171,12 @@ class Search:
         return top, frozenset(self.fold_class.get(g, -1) for f in tops(body) for b in f.bodies for g in folds(b))
 
     def _on_tensor_cores(self, f: Fold) -> Fold:
-        """A product with its computed operand rounded to 16 bits, as rules/numerics.py's round_operand says: to the dtype
-        of the other operand, or to the one in which the program itself holds both."""
+        """A product with its computed operand rounded to 16 bits, as rules/numerics.py's round_operand says: to the dtype of
+        the other operand, or to the one in which the program itself holds both. Where the program does not hold the operand
+        in 16 bits, only if that cannot show: its data are 16 bits wide, and so are all of the program's results."""
+        program = self.program
         p = product(f)
-        if not self.program.rounds or p is None or p.mma or f.monoid != "sum" or dtype(f) != Dtype.f32:
+        if not program.rounds or p is None or p.mma or f.monoid != "sum" or dtype(f) != Dtype.f32:
             return f
         sides = p.left, p.right
         exact = [narrow(s[0]) if len(s) == 1 else None for s in sides]
@@ -184,18 +184,11 @@ class Search:
         d = exact[0] or exact[1] or (held[0] if held[0] == held[1] else None)
         if d is None or any(e not in (None, d) for e in exact):
             return f
-        if any(e is None and h is None and isinstance(s[0], Load) and len(s) == 1 and s[0].tensor.kind != "constant"
-               for e, h, s in zip(exact, held, sides)):
-            return f  # an f32 tensor that the program never rounds
-        made = [s[0] if e else Cast(Dtype.f32, self._rounded(d, product_of(s))) for e, s in zip(exact, sides)]
+        for h, s in zip(held, sides):
+            if h != d and not (program.coarse and any(l.tensor.dtype == d for x in s for l in leaves(x))):
+                return f
+        made = [s[0] if e else Cast(Dtype.f32, Cast(d, product_of(s))) for e, s in zip(exact, sides)]
         return Fold(f.monoid, f.axes, (product_of(made),), f.part)
-
-    def _rounded(self, d: Dtype, t: Term) -> Term:
-        """t in a 16-bit dtype; a constant is stored in it."""
-        p = self.program
-        if isinstance(t, Load) and t.tensor in p.constants:
-            return p.narrowed(t, d)
-        return Cast(d, t)
 
 
 def candidates(program: Program, search: Search) -> list[Candidate]:
@@ -208,7 +201,7 @@ def candidates(program: Program, search: Search) -> list[Candidate]:
         for body in search.bodies(c):
             if any(p.rank.get(l.tensor, -1) >= p.rank[b] for l in leaves(body)):
                 continue  # computed from what comes after it, or from itself
-            made = _candidate((Output(b, axes, body),), target)
+            made = _candidate((Output(b, axes, p.widened(body)),), target)
             if made is not None:
                 single[b].append(made)
     several = _several(program, single, target)

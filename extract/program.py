@@ -16,7 +16,7 @@ from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Gather
 from deplodock.ir.meaning import Meaning
 from deplodock.ir.plan import Output
 from extract.cost import size
-from extract.structure import SPECIAL, canonical, leaves, mirrored, tops, volume
+from extract.structure import SPECIAL, assemble, canonical, leaves, mirrored, product, tops, volume
 
 LEAVES = 2
 """Tensors that a class may be read from: of several that hold a value, the cheapest to read, and one more."""
@@ -112,6 +112,8 @@ class Program:
     rank: dict[Buffer, int] = field(default_factory=dict)
     targets: tuple[Buffer, ...] = ()
     constants: dict[Buffer, Output] = field(default_factory=dict)
+    wide: dict[Buffer, Buffer] = field(default_factory=dict)
+    """Constants rounded to the dtype of the weights they come from, and the same in f32."""
     leaf: dict[int, list[Term]] = field(default_factory=dict)
     order: list[int] = field(default_factory=list)
     late: dict[int, frozenset[Axis]] = field(default_factory=dict)
@@ -120,6 +122,10 @@ class Program:
     """Classes that are read as constants."""
     narrow: dict[int, Dtype] = field(default_factory=dict)
     """Classes that the program itself holds in a 16-bit dtype."""
+    rounded_scores: set[int] = field(default_factory=set)
+    """Classes of scores s for which the program itself rounds exp(s - max s), or its quotient, to 16 bits."""
+    coarse: bool = False
+    """Whether all results of the program are rounded to 16 bits: a computed operand may be, too."""
 
     def __post_init__(self):
         self._nodes: dict[int, tuple[Term, ...]] = {}
@@ -221,10 +227,31 @@ class Program:
             self.constants[buffer] = Output(buffer, slots, body)
         return Load(buffer, tuple(a.extent - 1 - index(a) if a in flipped else index(a) for a in axes))
 
-    def narrowed(self, l: Load, d: Dtype) -> Term:
-        """The load of a constant, of the same constant stored in dtype d."""
-        made = self.constants[l.tensor]
-        return self.constant(Cast(d, canonical(subst(made.body, dict(zip(made.axes, l.indices))))))
+    def _folded(self, t: Term) -> Term:
+        """A parameter-only value as the search reads it. What is computed from 16-bit weights is taken to be stored like
+        them: as the operand of a product it will be. `widened` undoes this where it is not."""
+        exact = self.constant(t)
+        kinds = {l.tensor.dtype for l in leaves(t) if l.tensor.dtype.is_float}
+        if not self.rounds or not isinstance(exact, Load) or exact.tensor.dtype != Dtype.f32 or len(kinds) != 1:
+            return exact
+        d, = kinds
+        if not d.is_16bit:
+            return exact
+        rounded = self.constant(Cast(d, t))
+        self.wide[rounded.tensor] = exact.tensor
+        return Cast(Dtype.f32, rounded)
+
+    def widened(self, t: Term, operands: tuple[Term, ...] = ()) -> Term:
+        """A body that reads constants in f32 but for the operands of products on tensor cores."""
+        match t:
+            case Cast(Dtype.f32, Load(b, indices)) if b in self.wide:
+                return t if t in operands else Load(self.wide[b], indices)
+            case Fold() if (p := product(t)) and p.mma:
+                operands = p.left + p.right
+            case Op("mul"): pass
+            case _: operands = ()
+        below = children(t)
+        return assemble(t, tuple(self.widened(c, operands) for c in below)) if below else t
 
     # ---- classes -----------------------------------------------------------------------------------------------------
 
@@ -236,6 +263,17 @@ class Program:
                     d = dtype(self.small[n.body.number])
                     if d.is_16bit:
                         self.narrow[c] = d
+        g = self.egraph.bodies
+        for c in self.narrow:
+            weights = {c, *(x.number for n in g[c] if isinstance(n, Op) and n.name in ("mul", "div") for x in n.args)}
+            shifted = {x.number for w in weights for n in g.get(w, ()) if isinstance(n, Op) and n.name == "exp" for x in n.args}
+            self.rounded_scores |= {x.number for d in shifted for n in g[d] if isinstance(n, Op) and n.name in ("add", "sub")
+                                    for x in n.args}
+        self.coarse = all(b.dtype.is_16bit for b in self.targets if b.dtype.is_float)
+
+    def may_round(self, scores: int) -> bool:
+        """Whether the weights of a softmax over a class of scores may be 16 bits wide where they meet the values."""
+        return self.rounds and (self.coarse or scores in self.rounded_scores)
 
     def nodes(self, c: int) -> tuple[Term, ...]:
         """What a class can be computed as: its nodes but loads, in an order that names do not decide; nothing where it is
@@ -293,7 +331,7 @@ class Program:
         self.wanted |= {b for b, cs in readers.items() if len(cs) > 1}
         for c in self.order:
             if c in self.folded:
-                self.leaf[c] = [self.constant(self.small[c])]
+                self.leaf[c] = [self._folded(self.small[c])]
                 continue
             usable = [n for n in reads[c] if (b := self.buffers[n.tensor.number]) not in self.rank or b in self.wanted]
             self.leaf[c] = [Load(self.buffers[n.tensor.number], tuple(grounded(i, self._loaded) for i in n.indices))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Callable, Iterable, TypeVar
@@ -44,7 +43,8 @@ def _of_term(f: F) -> F:
     return memoised
 
 
-def volume(axes: Iterable[Axis]) -> int:
+@lru_cache(maxsize=1 << 15)
+def volume(axes: frozenset[Axis] | tuple[Axis, ...]) -> int:
     """The number of points of a loop nest over axes."""
     return math.prod(a.extent for a in axes)
 
@@ -122,10 +122,14 @@ def pointwise(t: Term) -> frozenset[Term]:
     return below | {t} if isinstance(t, (Op, Cast, RoundTo)) else below
 
 
+Work = tuple[Term, frozenset[Axis], bool]
+"""(what is computed, the axes that it is computed over, whether by the special-function unit)."""
+
+
 @_of_term
-def points(t: Term) -> Counter:
-    """(free axes, is it special) -> how many operators outside folds a body has."""
-    return Counter((p.free, isinstance(p, Op) and p.name in SPECIAL) for p in pointwise(t) if not _free_of_charge(p))
+def points(t: Term) -> tuple[Work, ...]:
+    """The operators of a body outside its folds, but for those that cost nothing."""
+    return tuple((p, p.free, isinstance(p, Op) and p.name in SPECIAL) for p in pointwise(t) if not _free_of_charge(p))
 
 
 def _free_of_charge(t: Term) -> bool:
@@ -137,16 +141,16 @@ def _free_of_charge(t: Term) -> bool:
 
 
 @_of_term
-def operands(f: Fold) -> Counter:
-    """The operators that a fold's loop runs at each point; the multiplication of a product is the product's own."""
-    total = Counter()
+def operands(f: Fold) -> tuple[Work, ...]:
+    """The operators that a fold's loop runs at each point; the multiplication of a product is the product's own. An online
+    fold's exponential goes by what it is taken of, so that folds over the same scores share it."""
+    own = f.bodies[0] if f.monoid == "sum" and product(f) else None
+    total = {w[0]: w for b in f.bodies for w in points(b) if w[0] is not own}
     if f.monoid == "online" and f.part == 1:
-        total[f.bodies[0].free, True] += 1
-    for b in f.bodies:
-        total.update(points(b))
-    if f.monoid == "sum" and product(f):
-        total[f.bodies[0].free, False] -= 1
-    return total
+        s = f.bodies[0]
+        marker = Op("exp", (s,))
+        total[marker] = marker, s.free, True
+    return tuple(total.values())
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
