@@ -10,7 +10,15 @@ extern char __executable_start, _end;
 namespace emu {
 namespace {
 
-KEPT_OUT_OF_SHARED thread_local u32 last_buffer;           // most accesses go to the buffer of the one before
+KEPT_OUT_OF_SHARED thread_local u32 last_buffer;           // the place of a thread's last buffer: most accesses go there again
+
+Buffer* find_buffer(const char* p, u32 bytes) {
+  auto& all = launch.buffers;
+  auto holds = [&](const Buffer& b) { return p >= b.data && p + bytes <= b.data + b.bytes; };
+  if (last_buffer >= all.size() || !holds(all[last_buffer]))
+    for (last_buffer = 0; last_buffer < all.size() && !holds(all[last_buffer]);) ++last_buffer;
+  return last_buffer < all.size() ? &all[last_buffer] : nullptr;
+}
 
 const char* verb(Kind kind) { return kind == WRITE ? "writes" : kind == ATOMIC ? "updates" : "reads"; }
 
@@ -28,6 +36,15 @@ bool comes_before(const GlobalAccess& before, u32 id, bool async) {
 
 std::string describe(const Buffer& b, const char* p) {
   return "byte " + std::to_string(p - b.data) + " of buffer {b" + std::to_string(&b - launch.buffers.data()) + "}";
+}
+
+std::string nearest(const char* p) {
+  for (Buffer& b : launch.buffers) {
+    const long offset = p - b.data;
+    if (offset > -GUARD_BYTES && offset < (long)b.bytes + GUARD_BYTES)
+      return describe(b, p) + ", which has " + std::to_string(b.bytes) + " bytes";
+  }
+  return "an address that is near no buffer";
 }
 
 void conflict(const Buffer& b, const char* p, Kind kind, const GlobalAccess& before, const char* how, u32 pc) {
@@ -53,48 +70,37 @@ void touch_word(Buffer& b, char* p, Kind kind, const GlobalAccess& now, u32 pc) 
   if (kind == WRITE) {
     if (!comes_before(w.read, now.id, async)) conflict(b, p, kind, w.read, "read", pc);
     w.write = now;
-  } else if (b.writable && !async) {
+  } else if (!async) {
     w.read = now;
   }
 }
 }  // namespace
 
 bool touch_global(const void* address, u32 bytes, Kind kind, u32 id, u32 clock, u32 pc) {
-  u32& last = last_buffer;
   char* p = (char*)address;
-  auto holds = [&](const Buffer& b) { return p >= b.data && p + bytes <= b.data + b.bytes; };
-  auto& buffers = launch.buffers;
-  if (last >= buffers.size() || !holds(buffers[last]))
-    for (last = 0; last < buffers.size() && !holds(buffers[last]);) ++last;
-  if (last < buffers.size()) {
-    Buffer& b = buffers[last];
-    if (!launch.checked) return true;
-    if (kind != READ && !b.writable)
-      fault("const", pc, 0, "%s %s, which this kernel takes as a pointer to const", verb(kind), describe(b, p).c_str());
-    const GlobalAccess now{launch.number, mine->linear, mine->clock, clock, (u16)id};
-    for (u32 i = 0; i < bytes; i += b.element) touch_word(b, p + i, kind, now, pc);
-    return true;
+  Buffer* b = find_buffer(p, bytes);
+  if (!b) {
+    if (p >= &__executable_start && p < &_end) return true;          // tables of constants
+    fault("bounds", pc, 0, "%s %u bytes of global memory at %s", verb(kind), bytes, nearest(p).c_str());
+    return false;
   }
-  if (p >= &__executable_start && p < &_end) return true;  // tables of constants
-  std::string near = "near no buffer of this launch";
-  for (Buffer& b : buffers) {
-    const long offset = p - b.data;
-    if (offset > -GUARD_BYTES && offset < (long)b.bytes + GUARD_BYTES)
-      near = describe(b, p) + ", which has " + std::to_string(b.bytes) + " bytes";
-  }
-  fault("bounds", pc, 0, "%s %u bytes of global memory at %s", verb(kind), bytes, near.c_str());
-  return false;
+  if (!launch.checked) return true;
+  if (kind == READ && !b->writable && b->defined) return true;       // nothing that this launch does can matter to it
+  if (kind != READ && !b->writable)
+    fault("const", pc, 0, "%s %s, which this kernel takes as a pointer to const", verb(kind), describe(*b, p).c_str());
+  const GlobalAccess now{launch.number, mine->linear, mine->clock, clock, (u16)id};
+  for (u32 i = 0; i < bytes; i += b->element) touch_word(*b, p + i, kind, now, pc);
+  return true;
 }
 
 // Loads through the read-only path (ld.global.nc) may return what was there before any write of this launch.
 void check_read_only(const void* address, u32 bytes) {
   char* p = (char*)address;
-  for (Buffer& b : launch.buffers) {
-    if (p < b.data || p + bytes > b.data + b.bytes || !b.words) continue;
-    for (u32 i = 0; i < bytes; i += b.element)
-      if (b.words[(p + i - b.data) / b.element].write.launch == launch.number)
-        return fault("global", CALLER, 0, "reads %s, which this launch wrote, through the read-only path", describe(b, p + i).c_str());
-  }
+  const Buffer* b = find_buffer(p, bytes);
+  if (!b || !b->writable) return;
+  for (u32 i = 0; i < bytes; i += b->element)
+    if (b->words[(p + i - b->data) / b->element].write.launch == launch.number)
+      return fault("global", CALLER, 0, "reads %s, which this launch wrote, through the read-only path", describe(*b, p + i).c_str());
 }
 
 void thread_fence() {

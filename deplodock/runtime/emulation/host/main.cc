@@ -80,9 +80,16 @@ Buffer& buffer_of_argument(std::istream& in) {
   size_t i;
   in >> i;
   if (i >= launch.buffers.size()) refuse("an argument names a buffer that is not there");
-  if (argument_count < MOST_ARGUMENTS && !(launch.entry->read_only >> argument_count & 1))
-    launch.buffers[i].writable = launch.buffers[i].written = true;
   return launch.buffers[i];
+}
+
+void add_pointer(std::istream& in) {
+  Buffer& b = buffer_of_argument(in);
+  size_t offset;
+  in >> offset;
+  b.pointed = true;
+  b.writable |= !(launch.entry->read_only >> argument_count & 1);
+  add_argument(b.data + offset);
 }
 
 void add_map(std::istream& in) {
@@ -91,6 +98,7 @@ void add_map(std::istream& in) {
   size_t offset;
   in >> offset >> m.element >> m.rank >> m.swizzle;
   m.base = b.data + offset;
+  b.mapped = true;
   for (u32 i = 0; i < m.rank; ++i) in >> m.extent[i];
   for (u32 i = 0; i < m.rank; ++i) in >> m.box[i];
   for (u32 i = 0; i + 1 < m.rank; ++i) in >> m.stride[i];
@@ -117,13 +125,17 @@ void begin_kernel(std::istream& in) {
   if (!launch.cluster || launch.cluster > 8 || launch.grid.x % launch.cluster)
     refuse("a cluster has 1 to 8 blocks and divides the grid");
   argument_count = 0;
-  for (Buffer& b : launch.buffers) b.writable = false;
+  for (Buffer& b : launch.buffers) b.writable = b.pointed = b.mapped = false;
 }
 
 bool go() {
   if (argument_count != (int)launch.entry->parameters)
     refuse("the kernel has " + std::to_string(launch.entry->parameters) + " parameters, the launch gives " +
            std::to_string(argument_count));
+  for (Buffer& b : launch.buffers) {         // a kernel may write through a map unless it also has a pointer, to const
+    b.writable |= b.mapped && !b.pointed;
+    b.written |= b.writable;
+  }
   printf("START %u\n", launch.number++);                   // from 1 on in the shadow of global memory
   fflush(stdout);
   total_accesses = 0;
@@ -146,7 +158,7 @@ void run(std::istream& in) {
     if (item == "options") words >> launch.checked >> launch.seed >> launch.workers >> launch.grain;
     else if (item == "buffer") add_buffer(words);
     else if (item == "kernel") begin_kernel(words);
-    else if (item == "pointer") { char* base = buffer_of_argument(words).data; size_t offset; words >> offset; add_argument(base + offset); }
+    else if (item == "pointer") add_pointer(words);
     else if (item == "int") { int v; words >> v; add_argument(v); }
     else if (item == "long") { long v; words >> v; add_argument(v); }
     else if (item == "float") { float v; words >> v; add_argument(v); }

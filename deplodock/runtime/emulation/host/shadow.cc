@@ -8,11 +8,8 @@
 // and of lane. A racing reader beyond those can be forgotten.
 #include "state.h"
 
-#ifndef EMU_YIELD_EVERY
-#define EMU_YIELD_EVERY 0xfffff              // accesses of a block between forced switches: a spinning thread lets others run
-#endif
-
 namespace emu {
+constexpr u64 YIELD_EVERY = 1 << 20;         // accesses of a block between forced switches: a spinning thread lets others run
 bool instrumented = false;                   // whether a hook ever ran outside a launch: see main.cc
 
 // How an access that a clock (of thread or engine `id`) dates stands to a thread that knows `known`: 0 before it,
@@ -150,7 +147,7 @@ inline __attribute__((always_inline)) void check(void* p, u32 bytes, Kind kind, 
           (u32)((Address)p % bytes), bytes, f->thread);
   if (shared < b.window_bytes) touch(f, (u32)shared, bytes, kind, pc);
   else touch_global(p, bytes, kind, f->id, f->known.clock, pc);
-  if (!(b.accesses & EMU_YIELD_EVERY)) yield_to_others(f);
+  if (b.accesses % YIELD_EVERY == 0) yield_to_others(f);
 }
 
 }  // namespace emu

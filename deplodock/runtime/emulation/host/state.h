@@ -41,7 +41,8 @@ struct Buffer {
   size_t bytes;
   u32 element;                    // bytes: 1, 2 or 4 (8 counts as two)
   bool defined;                   // false: to read what no kernel wrote is a fault
-  bool writable;                  // in this launch: some parameter is a pointer to non-const, or a tensor map
+  bool pointed, mapped;           // in this launch: by a pointer, by a tensor map
+  bool writable;                  // in this launch
   bool written;                   // writable in some launch
   GlobalWord* words;              // null if unchecked
 };
