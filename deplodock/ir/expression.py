@@ -1,4 +1,4 @@
-"""Expressions of Kernel IR: what one thread computes, as trees that simplify themselves and print with their parentheses.
+"""Expressions of Kernel IR: what one thread computes, as trees that simplify themselves and print their parentheses.
 
     Expr = Int(value) | Real(value, dtype) | Name(name, limit)           limit: 0 <= name < limit, if that is known
          | Binary(op, a, b) | Not(a) | Neg(a) | Choose(test, a, b)
@@ -157,8 +157,10 @@ def bounds(e: Expr) -> tuple[float, float]:
         case Binary(">>", a, Int(n)) if bounds(a)[0] >= 0:
             lo, hi = bounds(a)
             return lo >> n if lo < math.inf else lo, int(hi) >> n if hi < math.inf else hi
-        case Binary("^", a, b) if bounds(a)[0] >= 0 and bounds(b)[0] >= 0 and max(bounds(a)[1], bounds(b)[1]) < math.inf:
-            return 0, (1 << int(max(bounds(a)[1], bounds(b)[1])).bit_length()) - 1
+        case Binary("^", a, b):
+            (p, q), (r, s) = bounds(a), bounds(b)
+            if min(p, r) >= 0 and max(q, s) < math.inf:
+                return 0, (1 << int(max(q, s)).bit_length()) - 1
     return -math.inf, math.inf
 
 
@@ -382,8 +384,9 @@ def literal(value: float, dtype: Dtype) -> str:
         rounded = np.float32(value)
     if np.isinf(rounded):
         return "-DD_INF" if value < 0 else "DD_INF"
-    short = str(rounded) if 1e-4 <= abs(rounded) < 1e7 or rounded == 0 else np.format_float_scientific(rounded, trim="0")
-    return f"{short}f"
+    if 1e-4 <= abs(rounded) < 1e7 or rounded == 0:
+        return str(rounded) + "f"
+    return np.format_float_scientific(rounded, trim="0") + "f"
 
 
 def text(e: Expr, level: int = 0) -> str:

@@ -14,11 +14,11 @@
             | Roles(consumers, body, producer)         the first `consumers` threads run body, the rest producer
             | Note(text)                               where the statements that follow come from
 
-Expressions are those of ir/expression.py, primitives those of ir/primitive.py. Types are the names of C types: int, u32,
-u64, i64, float, double, i16, i8, u8, bool. 16-bit floats are held in pairs in a u32. `lane`, `warp` and `block` are
-there from the start: the place of the thread in its warp, of the warp in its block, of the block in the grid.
-Shared memory is addressed by byte, an mbarrier by the address of its 8 bytes; the phase of a ring is a Variable, flipped
-as its position wraps.
+Expressions are those of ir/expression.py, primitives those of ir/primitive.py. Types are the names of C types: int,
+u32, u64, i64, float, double, i16, i8, u8, bool. 16-bit floats are held in pairs in a u32. `thread`, `lane`, `warp` and
+`block` are there from the start: the place of the thread in its block and in its warp, of the warp in its block, of the
+block in the grid. Shared memory is addressed by byte, an mbarrier by the address of its 8 bytes; the phase of a ring is
+a Variable, flipped as its position wraps.
 """
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """A tensor map, all sizes slowest first. `dims` in elements, `strides` in bytes, none for the last; `box` is what one
-    copy moves, in elements; `swizzle` in bytes: 0, 32, 64 or 128. What a box has outside the tensor arrives as zeros."""
+    """A tensor map, all sizes slowest first. `dims` in elements, `strides` in bytes, none for the last; `box` is what
+    one copy moves, in elements; `swizzle` in bytes: 0, 32, 64 or 128. What a box has outside of it arrives as 0."""
     name: str
     buffer: str
     dtype: Dtype
@@ -190,10 +190,12 @@ def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 def show(k: Kernel) -> str:
     """The text form: one statement a line, blocks by indentation."""
-    lines = [f"kernel {k.name}({', '.join(f'{p.pointer}: {p.dtype}' + (' out' if p.written else '') for p in k.params)})",
+    params = ", ".join(f"{p.pointer}: {p.dtype}" + (" out" if p.written else "") for p in k.params)
+    lines = [f"kernel {k.name}({params})",
              f"  grid {k.grid}, block {k.threads}, shared {k.shared} bytes"]
     lines += [f"  from {s}" for s in k.source]
-    lines += [f"  map {m.name} of {m.buffer}: {m.dtype}{list(m.dims)} box {list(m.box)} swizzle {m.swizzle}" for m in k.maps]
+    lines += [f"  map {m.name} of {m.buffer}: {m.dtype}{list(m.dims)} box {list(m.box)} swizzle {m.swizzle}"
+              for m in k.maps]
     lines += [f"  shared {s.name}: {s.offset}..{s.offset + s.bytes}" for s in k.spans]
     _show(k.body, lines, "  ")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What a Kernel IR program must satisfy, whatever it computes; verify_kernel() raises MalformedKernel for the first breach.
+"""What a Kernel IR program must satisfy, whatever it computes; verify_kernel() raises MalformedKernel for a breach.
 
     names        defined once in scope, before use; arrays indexed inside, as far as the ranges of indices tell
     calls        of known primitives, with their number of arguments; the registers they move exist and have their type
@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from deplodock.ir.expression import (Address, Binary, Call, Choose, Convert, Element, Expr, Int, MapAddress, Name, Pointer,
-                                     bounds, operands, text)
-from deplodock.ir.kernel import (Array, Do, If, Kernel, Let, Loop, Note, Roles, Set, Stmt, Variable, bodies, expressions,
+from deplodock.ir.expression import (Address, Binary, Call, Element, Expr, Int, MapAddress, Name, Pointer, bounds,
+                                     operands, text)
+from deplodock.ir.kernel import (Array, Do, If, Kernel, Let, Loop, Roles, Set, Stmt, Variable, bodies, expressions,
                                  walk)
 from deplodock.ir.primitive import Parameter, primitive
 
-BYTES = {"int": 4, "u32": 4, "u64": 8, "i64": 8, "float": 4, "double": 8, "i16": 2, "u16": 2, "i8": 1, "u8": 1, "bool": 1}
+BYTES = {"int": 4, "u32": 4, "u64": 8, "i64": 8, "float": 4, "double": 8, "i16": 2, "u16": 2, "i8": 1, "u8": 1,
+         "bool": 1}
 THREAD, WARP, WARPGROUP, BLOCK = range(4)
 """How far threads agree on a value."""
 NEEDS = {"thread": THREAD, "warp": WARP, "warpgroup": WARPGROUP, "block": BLOCK}
@@ -123,8 +124,11 @@ class _Names:
             a = self.find(arg.array)
             if not isinstance(a, Array):
                 fail(self.k, f"{arg.array} is no array")
-            moved = re.search(r"(?:ldg|stg|lds|sts)(\d+)", c.name)
-            count = p.size or (c.template[0] if c.name == "dd_pin" else max(1, int(moved[1]) // BYTES[a.type]) if moved else 1)
+            count = p.size or 1
+            if moved := re.search(r"(?:ldg|stg|lds|sts)(\d+)", c.name):
+                count = max(1, int(moved[1]) // BYTES[a.type])
+            if c.name == "dd_pin":
+                count = c.template[0]
             self.registers(arg.array, arg.index, count)
             wanted = p.type.removeprefix("const ").rstrip("*")
             if wanted != "T" and wanted != a.type:
@@ -205,7 +209,7 @@ class _Meeting:
 # ---- shared memory ---------------------------------------------------------------------------------------------------
 
 def _role_texts(k: Kernel) -> list[tuple[Stmt, ...]]:
-    """The program as one role sees it: with roles, that of the consumers, who read and write whatever the producer fills."""
+    """The program as one role sees it: with roles, the consumers', who read whatever the producer fills."""
     def consumers(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         out: list[Stmt] = []
         for s in stmts:
@@ -297,7 +301,8 @@ def _copies(k: Kernel, body: tuple[Stmt, ...]) -> None:
             for inner in bodies(s):
                 for _ in range(2 if isinstance(s, Loop) else 1):         # what a round leaves open is open in the next
                     if any(c.name == "dd_cp_async_wait" for x in inner for c in _calls(x)):
-                        clean -= {n for x in walk(inner) for c in _calls(x) if _fills(c) for n in _mentions(c.args[0], source)}
+                        clean -= {n for x in walk(inner) for c in _calls(x) if _fills(c)
+                                  for n in _mentions(c.args[0], source)}
                     visit(inner)
 
     visit(body)

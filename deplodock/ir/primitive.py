@@ -11,8 +11,8 @@ with it:
     u32 bar                the byte address of an mbarrier
     T x[n]                 n registers of the caller, always by address, so that the emulation can watch them
 
-The first word of a line is who must reach the call together: `thread` (nobody), `warp`, `warpgroup`, `block`, or `named`
-(as many threads as its second argument says).
+The first word of a line is who must reach the call together: `thread` (nobody), `warp`, `warpgroup`, `block`, or
+`named` (as many threads as its second argument says).
 """
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ warpgroup template <int R> void dd_regs_inc()
 """wgmma() adds a family: dd_wgmma_m64n<N>k16_<bf16|f16>_<r|k|t><k|t>."""
 
 WGMMA = re.compile(r"dd_wgmma_m64n(\d+)k16_(bf16|f16)_([rkt])([kt])")
-"""Columns, type, where A is (r: registers, k: shared memory with k contiguous, t: with its rows contiguous), B likewise."""
+"""Columns, type, where A is (r: registers; in shared memory k: with k, t: with its rows contiguous), B likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ PRIMITIVES: dict[str, Primitive] = {
 
 @lru_cache(maxsize=None)
 def wgmma(name: str) -> Primitive:
-    """The asynchronous product of 64 rows of a warpgroup: d = d * ADD + a b. A and B are descriptors, or A registers."""
+    """The asynchronous product of a warpgroup's 64 rows: d = d * ADD + a b. a and b are descriptors, or a registers."""
     m = WGMMA.fullmatch(name)
     if not m or int(m[1]) % 8 or not 8 <= int(m[1]) <= 256:
         raise KeyError(f"no primitive is called {name!r}")

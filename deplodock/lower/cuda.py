@@ -1,7 +1,8 @@
 """Kernel IR -> CUDA text: one self-contained source for each kernel, and what a launch of it needs.
 
-The source is the wrappers of device.cuh that the kernel uses, then the kernel. It compiles as it stands with nvcc and with
-NVRTC; the kernel alone, after the host's twin of the wrappers, with a C++ compiler. The same Kernel IR gives the same bytes.
+The source is the wrappers of device.cuh that the kernel uses, then the kernel. It compiles as it stands with nvcc and
+with NVRTC; the kernel alone, after the host's twin of the wrappers, with a C++ compiler. The same Kernel IR gives the
+same bytes.
 """
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ class _Text:
         args = [f"{'' if p.written else 'const '}{STORED[p.dtype]}* __restrict__ {p.pointer}" for p in k.params]
         args += [f"const __grid_constant__ TensorMap {m.name}" for m in k.maps]
         self.lines += [f"// {line}" for s in k.source for line in s.splitlines()]
-        self.lines.append(f'extern "C" __global__ void __launch_bounds__({k.threads}, {k.min_blocks}) {k.name}({", ".join(args)}) {{')
+        bounds = f"__launch_bounds__({k.threads}, {k.min_blocks})"
+        self.lines.append(f'extern "C" __global__ void {bounds} {k.name}({", ".join(args)}) {{')
         used = names_in(k)
         for name, value in self.given():
             if name in used:
@@ -68,10 +70,11 @@ class _Text:
         return "\n".join(self.lines) + "\n"
 
     def given(self) -> list[tuple[str, str]]:
-        """The names that Kernel IR has from the start. A warp's number is passed through a shuffle where roles or products
-        of warpgroups depend on it, so that the compiler knows it to be the same in all lanes."""
+        """The names that Kernel IR has from the start. A warp's number is passed through a shuffle where roles or
+        products of warpgroups depend on it, so that the compiler knows it to be the same in all lanes."""
         warp = "threadIdx.x / 32"
-        uniform = any(isinstance(s, Roles) or isinstance(s, Do) and WGMMA.fullmatch(s.call.name) for s in walk(self.k.body))
+        uniform = any(isinstance(s, Roles) or isinstance(s, Do) and WGMMA.fullmatch(s.call.name)
+                      for s in walk(self.k.body))
         return [("thread", "threadIdx.x"), ("lane", "threadIdx.x % 32"),
                 ("warp", f"dd_uniform({warp})" if uniform else warp), ("block", "blockIdx.x")]
 
@@ -100,7 +103,8 @@ class _Text:
                     out.append(f"{pad}#pragma unroll" + ("" if unroll else " 1"))
                 by = f"++{n}" if step == Int(1) else f"{n} += {text(step)}"
                 braces = len(body) != 1 or not isinstance(body[0], (Set, Do))
-                out.append(f"{pad}for (int {n} = {text(low)}; {text(Binary('<', Name(n), high))}; {by})" + (" {" if braces else ""))
+                head = f"for (int {n} = {text(low)}; {text(Binary('<', Name(n), high))}; {by})"
+                out.append(pad + head + (" {" if braces else ""))
                 self.block(body, pad + "  ")
                 out += [f"{pad}}}"] if braces else []
             case Roles(n, body, producer):
@@ -134,7 +138,7 @@ _USED = re.compile(r"\b(?:dd_\w+|TensorMap)\b")
 
 @cache
 def header() -> tuple[str, tuple[tuple[frozenset[str], str], ...]]:
-    """device.cuh as (what every kernel has, ((names that an item defines, the item), ..)); comments between items go."""
+    """device.cuh as (what every kernel has, ((names that an item defines, item), ..)); comments between items go."""
     full = (files("deplodock.lower") / "device.cuh").read_text()
     items = [i for i in re.sub(r"^//.*\n", "", full, flags=re.M).split("\n\n") if i.strip()]
     common, rest = items[0].strip("\n"), [i.strip("\n") for i in items[1:]]
@@ -149,7 +153,8 @@ def wrappers(kernel: str) -> str:
         used |= wanted
         wanted = {n for defines, item in items if defines & used for n in _USED.findall(item)}
     products = sorted((n for n in used if WGMMA.fullmatch(n)), key=lambda n: (len(n), n))
-    return "\n\n".join([common] + [item for defines, item in items if defines & used] + [wgmma_wrapper(n) for n in products]) + "\n"
+    chosen = [item for defines, item in items if defines & used]
+    return "\n\n".join([common, *chosen, *map(wgmma_wrapper, products)]) + "\n"
 
 
 def wgmma_wrapper(name: str) -> str:
@@ -168,6 +173,7 @@ def wgmma_wrapper(name: str) -> str:
         regs = ", ".join(f'"{how}"(d[{i}])' for i in range(n))
         out.append(
             f"template <> __device__ __forceinline__ void {name}<{add}>({p.signature.split('(', 1)[1]} {{\n"
-            f'  asm volatile("{{.reg .pred p; setp.ne.b32 p, {add}, 0; wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{dtype}.{dtype} '
-            f'{{{accs}}}, {source}, %{last}, p, 1, 1, {majors};}}"\n    : {regs} : {ins}, "l"(b));\n}}')
+            f'  asm volatile("{{.reg .pred p; setp.ne.b32 p, {add}, 0; "\n'
+            f'    "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{dtype}.{dtype} "\n'
+            f'    "{{{accs}}}, {source}, %{last}, p, 1, 1, {majors};}}"\n    : {regs} : {ins}, "l"(b));\n}}')
     return "\n".join(out)

@@ -1,4 +1,4 @@
-// The device's half of the primitives of deplodock/ir/primitive.py: one wrapper for each PTX instruction that kernels use.
+// The device's half of the primitives of deplodock/ir/primitive.py: a wrapper for each PTX instruction a kernel may use.
 // Items are separated by blank lines; a kernel's source holds only those that it uses, and what they use.
 // Every wrapper takes registers by address and is inlined; addresses in shared memory are 32-bit byte addresses.
 
@@ -27,7 +27,7 @@ DD int dd_uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
 template <class T> DD T dd_shfl_xor(T x, int mask) { return (T)__shfl_xor_sync(0xffffffffu, x, mask); }
 
-// ---- arithmetic: maxima and minima are NaN if an operand is; integers wrap, shifts past their width give 0 or the sign
+// ---- arithmetic: maxima and minima are NaN if an operand is; integers wrap; shifts past the width give 0 or the sign
 
 template <class T> DD T dd_max(T a, T b) { return a > b || a != a ? a : b; }
 template <> __device__ __forceinline__ float dd_max<float>(float a, float b) {
@@ -65,7 +65,7 @@ template <class T> DD T dd_remainder(T a, T b) {  // has the sign of b
   return r != (T)0 && (b < (T)0) != (r < (T)0) ? (T)(r + b) : r;
 }
 
-template <class T> DD T dd_floordiv(T a, T b) {  // of floats: from the remainder, which is exact, to the nearest integer
+template <class T> DD T dd_floordiv(T a, T b) {  // of floats: from the remainder, which is exact
   if constexpr ((T)0.5 != (T)0) {
     if (b == (T)0) return a / b;
     T r = dd_fmod(a, b), q = (a - r) / b;
@@ -129,7 +129,9 @@ DD u32 dd_pack_f16(float low, float high) {
 
 DD u32 dd_pack_bits(u32 low, u32 high) { return low & 0xffffu | high << 16; }
 
-DD void dd_check(i64 i, i64 extent) { if ((u64)i >= (u64)extent) __trap(); }  // a loaded index outside its extent stops the program
+DD void dd_check(i64 i, i64 extent) {  // a loaded index outside of its extent stops the program
+  if ((u64)i >= (u64)extent) __trap();
+}
 
 // ---- global memory: 1 to 16 bytes, into or out of as many registers as they fill
 
@@ -231,10 +233,13 @@ template <class T> DD void dd_stg8(void* to, const T* x) {
 template <class T> DD void dd_stg16(void* to, const T* x) {
   u32 w[4];
   dd_gather<16>(w, x);
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" :: "l"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+               :: "l"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
 }
 
-DD void dd_stg_half(void* to, u32 bits) { asm volatile("st.global.b16 [%0], %1;" :: "l"(to), "h"((u16)bits) : "memory"); }
+DD void dd_stg_half(void* to, u32 bits) {
+  asm volatile("st.global.b16 [%0], %1;" :: "l"(to), "h"((u16)bits) : "memory");
+}
 
 // ---- shared memory
 
@@ -266,7 +271,8 @@ template <class T> DD void dd_lds8(T* x, u32 from) {
 
 template <class T> DD void dd_lds16(T* x, u32 from) {
   u32 w[4];
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(from) : "memory");
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(from) : "memory");
   dd_spread<16>(x, w);
 }
 
@@ -303,12 +309,13 @@ template <class T> DD void dd_sts8(u32 to, const T* x) {
 template <class T> DD void dd_sts16(u32 to, const T* x) {
   u32 w[4];
   dd_gather<16>(w, x);
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" :: "r"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
+               :: "r"(to), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
 }
 
 DD void dd_sts_half(u32 to, u32 bits) { asm volatile("st.shared.b16 [%0], %1;" :: "r"(to), "h"((u16)bits) : "memory"); }
 
-// ---- copies from global to shared memory; cp.async has 4, 8 and 16 bytes, smaller pieces go through a register at once
+// ---- copies from global to shared memory: cp.async has 4, 8 and 16 bytes, smaller pieces go through a register
 
 DD void dd_copy1_if(u32 to, const void* from, bool ok) { u8 x[1]; dd_ldg1_if(x, from, ok); dd_sts1(to, x); }
 
@@ -350,13 +357,17 @@ DD void dd_ldmatrix_x4_trans(u32 x[4], u32 from) {
 }
 
 DD void dd_mma_m16n8k16_bf16(float d[4], const u32 a[4], const u32 b[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 DD void dd_mma_m16n8k16_f16(float d[4], const u32 a[4], const u32 b[2]) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 // ---- sm_90: matrices back to shared memory, products of a warpgroup, mbarriers, bulk tensor copies, register budgets
@@ -386,7 +397,9 @@ DD u64 dd_descriptor(u32 from, u32 leading, u32 stride) {  // of a tile with 128
   return (u64)((from >> 4) & 0x3fff) | (u64)(leading >> 4) << 16 | (u64)(stride >> 4) << 32 | 1ull << 62;
 }
 
-DD void dd_mbar_init(u32 bar, u32 count) { asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count) : "memory"); }
+DD void dd_mbar_init(u32 bar, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count) : "memory");
+}
 
 DD void dd_mbar_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
@@ -406,22 +419,26 @@ DD void dd_fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "me
 DD void dd_prefetch_map(const TensorMap* map) { asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory"); }
 
 DD void dd_tma_load_2d(u32 to, const TensorMap* map, u32 bar, int x, int y) {  // coordinates innermost first
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];"
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%2, %3}], [%4];"
                :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
 }
 
 DD void dd_tma_load_3d(u32 to, const TensorMap* map, u32 bar, int x, int y, int z) {
-  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];"
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%2, %3, %4}], [%5];"
                :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar) : "memory");
 }
 
 DD void dd_tma_load_4d(u32 to, const TensorMap* map, u32 bar, int x, int y, int z, int u) {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];"
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%2, %3, %4, %5}], [%6];"
                :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(bar) : "memory");
 }
 
 DD void dd_tma_load_5d(u32 to, const TensorMap* map, u32 bar, int x, int y, int z, int u, int v) {
-  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5, %6}], [%7];"
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%2, %3, %4, %5, %6}], [%7];"
                :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "r"(bar) : "memory");
 }
 

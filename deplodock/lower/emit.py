@@ -1,11 +1,14 @@
-"""The state of lowering one Tile IR kernel to Kernel IR: names, the statements so far, shared memory, and the values that
-a block agrees on. What the statements of Tile IR become is in kernel.py and the files beside it."""
+"""The state of lowering a Tile IR kernel to Kernel IR: names, statements so far, shared memory, what a block agrees on.
+
+What the statements of Tile IR become is in kernel.py and the files beside it.
+"""
 from __future__ import annotations
 
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Callable, Iterable, Iterator
 
+from deplodock.errors import IllegalSchedule
 from deplodock.ir import tile
 from deplodock.ir.expression import Binary, Element, Expr, Int, Name, both, call, choose, compare, expr
 from deplodock.ir.kernel import Array, Do, If, Loop, Map, Note, Set, Span, Stmt, Variable, register_type, registers
@@ -86,6 +89,11 @@ class Emit:
 
     def __call__(self, *stmts: Stmt) -> None:
         self.out.extend(stmts)
+
+    def require(self, held: bool, reason: str) -> None:
+        """IllegalSchedule for this reason unless it holds."""
+        if not held:
+            raise IllegalSchedule(kernel=self.kernel.name, reason=reason)
 
     def note(self, text: str) -> None:
         self(Note(text))

@@ -1,7 +1,7 @@
 """Tile IR -> Kernel IR: a kernel, its blocks' tiles, and which statement becomes what.
 
-Three ways to run one tree: every thread copies its share (cp.async); one thread copies (TMA); a producer warp copies, the
-others compute (roles). They differ in loops.py and roles.py only.
+Three ways to run one tree: every thread copies its share (cp.async); one thread copies (TMA); a producer warp copies,
+the others compute (roles). They differ in loops.py and roles.py only.
 """
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from deplodock.ir.layout import Layout, Shared
 from deplodock.ir.tile_show import show_stmt
 from deplodock.ir.tile_show import show_stmt
 from deplodock.lower import loops, memory, products, rings, roles, values
-from deplodock.lower.emit import Emit
+from deplodock.lower.emit import SHARED_ALIGNMENT, Emit
 
 BLOCK = "block"
 WARPGROUP_WARPS, FIRST_GROUP_BARRIER = 4, 2
+MOST_SHARED = 227 * 1024 - SHARED_ALIGNMENT
+"""Bytes that a block of any architecture may have, less what aligning their first one may cost."""
 STRIPE = 64
 """Rows of a warpgroup's product."""
 
 
 def lower_kernel(k: tile.Kernel) -> ir.Kernel:
-    """The thread-level program of a kernel. ValueError where its schedule asks for what the machine does not have."""
+    """The thread-level program of a kernel. IllegalSchedule where its schedule asks for what no machine has."""
     e = Emit(k)
     params = tuple(ir.Param(p.name, e.name("param", p.name), p.dtype, p.written) for p in k.params)
     total = sum(p.blocks for p in k.parts)
-    if k.roles and (len(k.parts) > 1 or any(not c.box for c in tile.all_copies(k))):
-        raise ValueError(f"{k.name}: a kernel with roles has one part, and copies by TMA only")
+    e.require(not k.roles or len(k.parts) < 2 and all(c.box for c in tile.all_copies(k)),
+              "a kernel with roles has one part, and copies by TMA only")
     first, shared = 0, 0
     for part in k.parts:
         with e.inside() as stmts:
@@ -38,6 +40,7 @@ def lower_kernel(k: tile.Kernel) -> ir.Kernel:
         last = first + part.blocks
         e.when(both(compare("<=", first, Name(BLOCK, total)), compare("<", Name(BLOCK, total), last)), stmts)
         first, shared = last, max(shared, e.shared)
+    e.require(shared <= MOST_SHARED, f"{shared} bytes of shared memory; a block has {MOST_SHARED} at most")
     grid = min(total, k.persistent or total)
     return ir.Kernel(e.name("kernel", k.name), params, tuple(e.maps), grid, k.threads, k.min_blocks, shared,
                      tuple(e.spans), tuple(e.out), k.source)
@@ -66,7 +69,7 @@ def place_all(e: Emit, r: rings.Ring) -> None:
 # ---- a block's tiles -------------------------------------------------------------------------------------------------
 
 def origins(e: Emit, number: Expr) -> None:
-    """Number of the tile -> where it begins on each axis. The last axis of the grid is fastest, or groups of tiles are."""
+    """Number of the tile -> where it begins on each axis. The last axis of the grid is fastest, or groups of tiles."""
     k, grid = e.kernel, e.part.grid
     e.origins = {tile.origin(g.axis): Int(0) for g in grid}
     many = [g for g in grid if g.blocks > 1]
@@ -203,7 +206,8 @@ def copy_out(e: Emit, s: tile.CopyOut) -> None:
     shape, base, box = s.src.shape, e.bases[s.src.name], s.box
     if split:
         box = replace(box, dims=tuple(replace(d, count=STRIPE) if d.axis == shape.row[-1] else d for d in box.dims))
-    starts = [e.warp // WARPGROUP_WARPS * STRIPE + j for j in range(0, shape.rows, 16 * e.kernel.warps)] if split else [Int(0)]
+    stripe = e.warp // WARPGROUP_WARPS * STRIPE
+    starts = [stripe + j for j in range(0, shape.rows, 16 * e.kernel.warps)] if split else [Int(0)]
     with e.inside() as stmts:
         for rows in starts:
             rings.transfer(e, box, s.dst.param, s.src, lambda map_, offset, at: call(
@@ -256,7 +260,7 @@ def with_roles(e: Emit, first: int) -> None:
     with e.inside() as producer:
         rings.positions(e)
         each_tile(e, first, lambda: roles.produce(e, e.part.body, None))
-    budget = roles.budgets(k)
+    budget = roles.budgets(e)
     one = (If(Binary("==", e.thread, Int(32 * k.warps)), tuple(producer)),)
     e.sync = Do(call("dd_bar", 1, 32 * k.warps))
     e.statements = partial(statements, e, done=roles.done)

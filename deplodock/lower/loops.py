@@ -1,7 +1,7 @@
 """Tile IR -> Kernel IR: loops and the rings they keep filled, where all threads do the same.
 
-cp.async: every thread copies its share; a round waits for its slot, all threads meet, and the slot that the round before
-used is filled. TMA: one thread copies; the meeting says that the slot is free, an mbarrier that it is full.
+cp.async: every thread copies its share; a round waits for its slot, all threads meet, and the slot that the round
+before used is filled. TMA: one thread copies; the meeting says that the slot is free, an mbarrier that it is full.
 """
 from __future__ import annotations
 
@@ -67,9 +67,8 @@ def loop(e: Emit, f: tile.For) -> None:
     plain = tuple(c for c in f.copies if not c.box)
     mine = [r for r in e.rings if r.loop is f]
     nested, fill_ahead = e.depth > 0, f.stages - 1 - f.lag
-    if fill_ahead < 1:
-        raise ValueError(f"a ring has a slot to use, one to fill, and one more for each round that products stay in flight: "
-                         f"{f.stages} stages are too few")
+    e.require(fill_ahead >= 1, f"{f.stages} stages: a ring has a slot to use, one to fill, and one for each round that "
+                               "products stay in flight")
     for c in plain:
         e.place(c.dst)
     low, high = bounds_of(e, f)

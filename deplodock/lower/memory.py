@@ -1,14 +1,14 @@
 """Tile IR -> Kernel IR: addresses, and what moves tiles between global memory, shared memory and registers.
 
-Widths are derived: as many neighbours as registers hold one after the other and strides, offsets, bounds and the alignment
-of the tensor allow, up to 16 bytes. A thread moves 16-bit floats in pairs where it can, else half by half.
+Widths are derived: as many neighbours as registers hold one after the other and strides, offsets, bounds and the
+alignment of the tensor allow, up to 16 bytes. A thread moves 16-bit floats in pairs where it can, else half by half.
 """
 from __future__ import annotations
 
 from math import gcd
 
 from deplodock.ir import tile
-from deplodock.ir.expression import (Address, Binary, Convert, Element, Expr, Int, Pointer, bit_xor, both, call, compare)
+from deplodock.ir.expression import Address, Binary, Convert, Element, Expr, Int, Pointer, bit_xor, both, call, compare
 from deplodock.ir.kernel import Do, If, Set, Stmt
 from deplodock.ir.layout import Address as SharedAddress, Layout
 from deplodock.ir.loop import Axis, Index
@@ -182,8 +182,7 @@ def load_shared(e: Emit, s: tile.LoadShared) -> None:
     base = tile_base(e, t)
     if half and (match := ldmatrix(d.layout, t.shape)):
         trans, rows = match
-        if conflicts(rows, t.shape) != 1:
-            raise ValueError(f"reading {t.name} as {d.layout}: the swizzle leaves a bank conflict")
+        e.require(conflicts(rows, t.shape) == 1, f"reading {t.name} as {d.layout}: the swizzle leaves a bank conflict")
         op, address = "dd_ldmatrix_x4" + ("_trans" if trans else ""), t.shape.address(rows, off)
         e.each(n // 8, lambda r: (Do(call(op, Address(name, r * 4), shared_address(e, base, address, r))),))
         return
@@ -221,12 +220,13 @@ def store_shared(e: Emit, s: tile.StoreShared) -> None:
 
 
 def copy_async(e: Emit, c: tile.Copy, base: Expr) -> None:
-    """Global to shared memory by all threads, with cp.async: 16, 8 or 4 bytes each; smaller pieces go through a register."""
+    """Global to shared memory by all threads: cp.async of 16, 8 or 4 bytes; smaller pieces go through a register."""
     shape, a = c.dst.shape, c.src
     v = aligned(e, a, shape.col, WIDEST // shape.size)
     layout = copy_layout(shape, v, e.warp_bits)
     size, address = v * shape.size, shape.address(layout, {})
-    covered = [(axis, n) for axis, n in (*zip(shape.row, shape.spans), (shape.col, shape.cols)) if layout.extent(axis) > n]
+    sizes = dict(zip((*shape.row, shape.col), (*shape.spans, shape.cols)))
+    covered = [(axis, n) for axis, n in sizes.items() if layout.extent(axis) > n]
 
     def body(r: Expr) -> tuple[Stmt, ...]:
         test, to, at = inside(e, a, layout, r), shared_address(e, base, address, r), pointer(e, a, layout, r)
@@ -241,7 +241,7 @@ def copy_async(e: Emit, c: tile.Copy, base: Expr) -> None:
 # ---- another layout --------------------------------------------------------------------------------------------------
 
 def convert_layout(e: Emit, s: tile.Convert) -> None:
-    """Registers -> shared memory -> registers. The slowest of the axes are padded, so that neighbours lie in other banks."""
+    """Registers -> shared memory -> registers. All axes but the first are padded: neighbours lie in other banks."""
     d, x = s.dst, s.src
     size, half = x.dtype.bytes, x.dtype.is_16bit
     first = {a: min([step for b, step, _ in d.layout.regs if b == a], default=1 << 62) for a in x.layout.axes}

@@ -15,7 +15,8 @@ from deplodock.ir.loop import Const
 
 CALLS = {"sqrt": "sqrt", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log1p": "log1p",
          "sin": "sin", "cos": "cos", "tan": "tan", "atan": "atan", "tanh": "tanh", "erf": "erf", "floor": "floor",
-         "ceil": "ceil", "round": "rint", "trunc": "trunc", "pow": "pow", "atan2": "atan2", "fmod": "fmod", "abs": "fabs"}
+         "ceil": "ceil", "round": "rint", "trunc": "trunc", "pow": "pow", "atan2": "atan2", "fmod": "fmod",
+         "abs": "fabs"}
 """Functions of C's mathematical library: of f64 under this name, of f32 with an f behind it."""
 PRIMITIVE = {"maximum": "dd_max", "minimum": "dd_min", "sign": "dd_sign", "floordiv": "dd_floordiv",
              "truncdiv": "dd_truncdiv", "remainder": "dd_remainder"}
@@ -26,14 +27,14 @@ WRAPS = ("add", "sub", "mul")
 UNSIGNED = {Dtype.i32: "u32", Dtype.i64: "u64"}
 
 RESERVED = frozenset("""
-    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr continue decltype
-    default delete do double else enum explicit export extern false float for friend goto if inline int long mutable
-    namespace new noexcept not not_eq nullptr operator or or_eq private protected public register return short signed
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr continue
+    decltype default delete do double else enum explicit export extern false float for friend goto if inline int long
+    mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register return short signed
     sizeof static struct switch template this throw true try typedef typeid typename union unsigned using virtual void
     volatile while xor xor_eq i8 u8 i16 u16 u32 i64 u64 DD DD_INF DD_NAN TensorMap threadIdx blockIdx memcpy min max
     lane warp block thread smem r i j s fmax fmaxf isnan isinf copysign abs
     """.split()) | frozenset(f + x for f in CALLS.values() for x in ("", "f"))
-"""Names that a kernel's own variables must not take: C++'s, CUDA's, the functions above, and those the lowering uses."""
+"""Names that a kernel's own variables must not take: C++'s, CUDA's, the functions above, and what the lowering uses."""
 
 
 def real(value: float, d: Dtype) -> Expr:
@@ -93,7 +94,7 @@ def apply(op: str, d: Dtype, args: Sequence[Expr]) -> Expr:
 
 
 def _wrapped(d: Dtype, f: Callable) -> Expr:
-    """Arithmetic modulo 2^n: of narrow types by the int that C computes in, which storing cuts; of wide ones unsigned."""
+    """Arithmetic modulo 2^n: of narrow types in C's int, which storing cuts; of wide ones unsigned."""
     if d not in UNSIGNED:
         return f(lambda x: x)
     return Convert(CTYPE[d], f(lambda x: Convert(UNSIGNED[d], x)))
@@ -129,14 +130,14 @@ def _float(op: str, d: Dtype, args: Sequence[Expr]) -> Expr:
 
 def merge(monoid: str, d: Dtype, a: Expr, b: Expr) -> Expr:
     """a (monoid) b for a monoid with one component. "fmax" passes over NaN, which the sums beside it carry."""
-    op = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "fmax": "fmax", "any": "or", "all": "and"}[monoid]
+    named = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
     if monoid in ("any", "all") and d != Dtype.b8:
         raise KeyError(f"{monoid} folds b8, not {d}")
-    return apply(op, d, (a, b))
+    return apply(named.get(monoid, monoid), d, (a, b))
 
 
 def takes(monoid: str, d: Dtype, x: Expr, at: Expr, best: Expr, best_at: Expr) -> Expr:
-    """Whether (x, at) replaces (best, best_at) under argmax or argmin: NaN is the extreme, then the value, then the first."""
+    """Whether (x, at) replaces (best, best_at) under argmax or argmin: NaN beats all, then values, then places."""
     beats = Binary(">" if monoid == "argmax" else "<", x, best)
     ties = Binary("==", x, best)
     if d.is_float:

@@ -22,15 +22,15 @@ def mma(e: Emit, s: tile.Mma) -> None:
         case "mma": warp_product(e, s)
         case "wgmma": warpgroup_product(e, s)
         case "fma": thread_product(e, s)
-        case _: raise ValueError(f"no product is called {s.atom!r}")
+        case _: e.require(False, f"no product is called {s.atom!r}")
 
 
 def warp_product(e: Emit, s: tile.Mma) -> None:
     """m16n8k16, block by block: eight accumulators for each 16 rows and 16 columns."""
     acc, a, b = (e.name("reg", x.name) for x in (s.acc, s.a, s.b))
     rows, columns = s.a.layout.size // 8, s.b.layout.size // 8
-    if s.acc.layout.size != 8 * rows * columns:
-        raise ValueError(f"{s.acc.name} holds {s.acc.layout.size} values, not 8 x {rows} x {columns}")
+    held = s.acc.layout.size
+    e.require(held == 8 * rows * columns, f"{s.acc.name} holds {held} values, not 8 x {rows} x {columns}")
     op = f"dd_mma_m16n8k16_{s.a.dtype}"
 
     def body(i: Expr, j: Expr) -> tuple[Stmt, ...]:
@@ -61,7 +61,7 @@ def thread_product(e: Emit, s: tile.Mma) -> None:
 
 def warpgroup_product(e: Emit, s: tile.Mma) -> None:
     """m64nNk16: 64 rows for each warpgroup and repeat; b, and a unless it is in registers, by descriptor."""
-    acc, n = e.name("reg", s.acc.name), columns_of(s)
+    acc, n = e.name("reg", s.acc.name), columns_of(e, s)
     repeats = [[(axis, step * j) for j in range(size)] for axis, step, size in s.a.layout.regs[3:]]
     b, b_trans = descriptor(e, s.b, s.k, 0)
     add = int(not s.fresh)
@@ -76,26 +76,25 @@ def warpgroup_product(e: Emit, s: tile.Mma) -> None:
             e.do(f"dd_wgmma_m64n{n}k16_{s.a.tile.dtype}_{'kt'[a_trans]}{'kt'[b_trans]}", into, a, b, template=(add,))
 
 
-def columns_of(s: tile.Mma) -> int:
-    """Columns of one instruction. ValueError where the operands are not what a warpgroup multiplies."""
+def columns_of(e: Emit, s: tile.Mma) -> int:
+    """Columns of one instruction."""
     n = 8 * prod(size for axis, _, size in s.b.layout.regs if axis != s.k)
-    if n % 8 or not 8 <= n <= 256:
-        raise ValueError(f"wgmma has 8 to 256 columns, not {n}")
-    if None in s.a.layout.warp[:WARPGROUP_WARP_BITS] or any(s.b.layout.warp):
-        raise ValueError("a warpgroup has 64 rows and all columns of a wgmma")
+    e.require(8 <= n <= 256, f"wgmma has 8 to 256 columns, not {n}")
+    e.require(None not in s.a.layout.warp[:WARPGROUP_WARP_BITS] and not any(s.b.layout.warp),
+              "a warpgroup has 64 rows and all columns of a wgmma")
     return n
 
 
 def descriptor(e: Emit, o: tile.Operand, k: str, at: int) -> tuple[Expr, int]:
-    """The descriptor of a part of a shared tile (PTX ISA, "Matrix descriptor"), and whether its rows are contiguous, not k.
+    """The descriptor of a part of a shared tile (PTX ISA, "Matrix descriptor"); whether its rows are contiguous, not k.
 
     The constant part is added to the descriptor: addresses have 18 bits, so nothing carries out of the address field.
     """
     e.ready(o.tile)
     shape = o.tile.shape
-    if not shape.panels or shape.panels != 128:
-        raise ValueError(f"{o.tile.name}: an operand of wgmma has rows of 128 bytes")
-    group = [("warp", i, sum(shape.place(*bit))) for i, bit in enumerate(o.layout.warp) if bit and i >= WARPGROUP_WARP_BITS]
+    e.require(shape.panels == 128, f"{o.tile.name}: an operand of wgmma has rows of 128 bytes")
+    group = [("warp", i, sum(shape.place(*bit))) for i, bit in enumerate(o.layout.warp)
+             if bit and i >= WARPGROUP_WARP_BITS]
     trans = int(k in shape.row)
     leading = sum(shape.place(shape.col, 128 // shape.size)) if trans else 16
     first = call("dd_descriptor", e.bases[o.tile.name] + e.bits(group), leading, SWIZZLE_ROWS * shape.pitch)

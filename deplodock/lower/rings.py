@@ -1,8 +1,8 @@
 """Rings of shared tiles that bulk tensor copies (TMA) fill: who waits for whom, on which mbarrier, from where to where.
 
-The copies of one loop whose first readers stand at one place form a ring: a slot is full when its bytes have landed, and
-with roles a second mbarrier says when it was given back. A tile that is filled once for each tile of the block is a ring of one slot. The
-position in a ring and its phase go on over outer loops and over the tiles of a persistent block.
+The copies of one loop whose first readers stand at one place form a ring: a slot is full when its bytes have landed,
+and with roles a second mbarrier says when it was given back. A tile that is filled once for each tile of the block is a
+ring of one slot. The position in a ring and its phase go on over outer loops and over the tiles of a persistent block.
 """
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ring:
     generic: bool
     """Threads read the slots themselves, by ld.shared or ldmatrix, not only the tensor core."""
     bars: int
-    """Bytes from the first mbarrier of the kernel to `full` of the first slot; `empty` of the first slot is behind all `full`."""
+    """Bytes from the kernel's first mbarrier to `full` of the first slot; behind all `full` are those of `empty`."""
 
     @property
     def slot(self) -> Name:
@@ -90,7 +90,7 @@ def reads(stmts: tuple[tile.Stmt, ...], generic: bool = False) -> set[str]:
 
 
 def span(body: tuple[tile.Stmt, ...], i: int) -> tuple[int, int]:
-    """From where to where statement i reads its tiles: an asynchronous product from its fence to the wait that ends it."""
+    """From where to where statement i reads its tiles: an asynchronous product from its fence to the wait for it."""
     s = body[i]
     waits = [j for j in range(i, len(body)) if isinstance(body[j], tile.MmaWait)]
     if isinstance(s, tile.Mma) and s.atom == "wgmma":
@@ -177,8 +177,7 @@ def tensor_map(e: Emit, box: tile.Box, param: tile.Param, t: tile.SharedTile) ->
     if len(dims) == 1:
         counts, extents, strides = (1, *counts), (1, *extents), (-(-extents[0] * param.dtype.bytes // 16) * 16,)
     swizzle = t.shape.pitch
-    if swizzle not in (32, 64, 128):
-        raise ValueError(f"{t.name}: rows of {swizzle} bytes have no swizzle of TMA's")
+    e.require(swizzle in (32, 64, 128), f"{t.name}: rows of {swizzle} bytes have no swizzle of TMA's")
     key = (param.name, extents, strides, counts, swizzle)
     found = next((m for m in e.maps if (m.buffer, m.dims, m.strides, m.box, m.swizzle) == key), None)
     if not found:

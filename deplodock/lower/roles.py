@@ -68,8 +68,8 @@ def done(e: Emit, r: rings.Ring) -> None:
 
 def loop(e: Emit, f: tile.For) -> None:
     """The consumers' loop."""
-    if f.lag and any(isinstance(s, tile.For) for s in f.body):
-        raise ValueError("a ring whose products stay in flight holds no other loop")
+    e.require(not f.lag or not any(isinstance(s, tile.For) for s in f.body),
+              "a ring whose products stay in flight holds no other loop")
     lagging = [r for r in e.rings if r.loop is f and f.lag]
     for r in lagging:
         e(Variable(r.previous.name, "int", Int(0)))
@@ -84,17 +84,18 @@ def drained(e: Emit) -> None:
     e.lagging = []
 
 
-def budgets(k: tile.Kernel) -> tuple[int, int] | None:
+def budgets(e: Emit) -> tuple[int, int] | None:
     """setmaxnreg of producer and consumers, or None where the roles are no warpgroups.
 
     Their sum is bounded by what the block got at launch: a larger one compiles and never starts (measured on an H200).
     """
+    k = e.kernel
     if k.warps % 4:
         return None
     groups = k.threads // WARPGROUP
     entry = REGISTERS // (k.threads * k.min_blocks) // 8 * 8
     least = 40 if groups < 4 else 32                     # fewer spill in the producer
     low, high = k.regs or (least, min(240, (entry * groups - least) // (groups - 1) // 8 * 8))
-    if low + high * (groups - 1) > entry * groups or low > entry:
-        raise ValueError(f"register budgets {low} + {groups - 1} x {high} exceed the {entry} x {groups} that the block has")
+    e.require(low + high * (groups - 1) <= entry * groups and low <= entry,
+              f"register budgets {low} + {groups - 1} x {high} exceed the {entry} x {groups} that the block has")
     return low, high

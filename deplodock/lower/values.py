@@ -69,7 +69,8 @@ def index_tile(e: Emit, s: tile.IndexTile) -> None:
 def mask(e: Emit, s: tile.Mask) -> None:
     e.declare(s.dst)
     write(e, s.dst, converted(e, s.src, s.dst))
-    kept, other = read(e, s.dst, s.dst.layout), operators.convert(operators.constant(s.other), s.other.dtype, s.dst.dtype)
+    kept = read(e, s.dst, s.dst.layout)
+    other = operators.convert(operators.constant(s.other), s.other.dtype, s.dst.dtype)
 
     def value(r: Expr) -> Expr:
         at = e.coordinates(s.coords, s.dst.layout, r)
@@ -147,10 +148,9 @@ def reduce_in_turn(e: Emit, s: tile.Reduce) -> None:
 
 def reduce_as_tree(e: Emit, s: tile.Reduce) -> None:
     (d,), (x,) = s.dst, s.src
-    name, inner = e.name("reg", d.name), [g for g in digits_of(x.layout) if (g[0], g[1]) not in {(a, b) for a, b, _ in d.layout.regs}]
-    n = x.layout.size // d.layout.size
-    value = read(e, x, x.layout)
-    tree = e.fresh("tree")
+    kept = {(axis, step) for axis, step, _ in d.layout.regs}
+    inner = [g for g in digits_of(x.layout) if g[:2] not in kept]
+    name, n, value, tree = e.name("reg", d.name), x.layout.size // d.layout.size, read(e, x, x.layout), e.fresh("tree")
 
     def source(i: Expr, j: Expr) -> Expr:
         """The register that is number j of those that go to register i."""
@@ -162,18 +162,25 @@ def reduce_as_tree(e: Emit, s: tile.Reduce) -> None:
             at *= size
         return digits(to_i, i) + digits(to_j, j)
 
-    def merged(a: Expr, b: Expr) -> Expr:
-        return operators.merge(s.monoid, d.dtype, a, b)
+    def merged(target: Element, a: Expr, b: Expr) -> tuple[Stmt, ...]:
+        return (Set(target, operators.merge(s.monoid, d.dtype, a, b)),)
 
     def body(i: Expr) -> tuple[Stmt, ...]:
         half = n // 2 if n % 2 == 0 else n
-        first = (lambda j: merged(value(source(i, j)), value(source(i, j + half)))) if half < n else (lambda j: value(source(i, j)))
-        out: list[Stmt] = [Array(tree, CTYPE[d.dtype], half), *unrolled(half, lambda j: (Set(Element(tree, j), first(j)),), "j")]
+
+        def leaf(j: Expr) -> Expr:
+            return value(source(i, j))
+
+        def node(j: Expr) -> Element:
+            return Element(tree, j)
+
+        def first(j: Expr) -> tuple[Stmt, ...]:
+            return merged(node(j), leaf(j), leaf(j + half)) if half < n else (Set(node(j), leaf(j)),)
+        out: list[Stmt] = [Array(tree, CTYPE[d.dtype], half), *unrolled(half, first, "j")]
         while half % 2 == 0:
             half //= 2
-            out += unrolled(half, lambda j: (Set(Element(tree, j), merged(Element(tree, j), Element(tree, j + half))),), "j")
-        target = Element(name, i)
-        return (*out, *unrolled(half, lambda j: (Set(target, merged(target, Element(tree, j))),), "j"))
+            out += unrolled(half, lambda j: merged(node(j), node(j), node(j + half)), "j")
+        return (*out, *unrolled(half, lambda j: merged(Element(name, i), Element(name, i), node(j)), "j"))
     e.each(d.layout.size, body)
 
 
@@ -209,7 +216,7 @@ def combine(e: Emit, s: tile.Combine) -> None:
 
 
 def across_warps(e: Emit, s: tile.Combine, names: list[str]) -> None:
-    """Each warp writes what it has; then each reads what the warps that differ in the named bits wrote, in their order."""
+    """Each warp writes what it has; then each reads what those wrote that differ in the named bits, in their order."""
     n, warps = s.dst[0].layout.size, e.kernel.warps
     mask = sum(1 << w for w in s.warps)
     spans = [e.allocate("partial", n * 32 * warps * d.dtype.bytes) for d in s.dst]
@@ -229,8 +236,9 @@ def across_warps(e: Emit, s: tile.Combine, names: list[str]) -> None:
         warp = (e.warp & kept) + w if kept else Int(w)
         mine = tuple(Element(x, r) for x in names)
         parts = [] if w == 0 else [Array(e.fresh("part"), CTYPE[d.dtype], 1) for d in s.dst]
-        loads = [Do(call(f"dd_lds{d.dtype.bytes}", Address(parts[i].name, Int(0)) if parts else Address(x, r), place(i, warp, r)))
-                 for i, (d, x) in enumerate(zip(s.dst, names))]
+        into = [Address(p.name, Int(0)) for p in parts] or [Address(x, r) for x in names]
+        loads = [Do(call(f"dd_lds{d.dtype.bytes}", to, place(i, warp, r)))
+                 for i, (d, to) in enumerate(zip(s.dst, into))]
         if w == 0:
             return tuple(loads)
         theirs = tuple(Element(p.name, Int(0)) for p in parts)
@@ -276,16 +284,15 @@ def promote(e: Emit, s: tile.Promote) -> None:
 def exchange(e: Emit, s: tile.Exchange) -> None:
     """Registers change places, or lanes, or warps: wherever the one bit of the axis is."""
     layout, name, source = s.src.layout, e.declare(s.dst), e.name("reg", s.src.name)
-    found = [(k, i) for k, bits in (("lane", layout.lane), ("warp", layout.warp)) for i, b in enumerate(bits) if b and b[0] == s.axis]
+    found = layout.thread(s.axis)
     if not found:
         flipped = [(stride, size) for a, _, size, stride in digits_of(layout) if a == s.axis]
-        if len(flipped) != 1 or flipped[0][1] != 2:
-            raise ValueError(f"exchange over {s.axis} needs one bit of it in {layout}")
+        e.require(len(flipped) == 1 and flipped[0][1] == 2, f"an exchange over {s.axis} needs one bit of it: {layout}")
         stride = flipped[0][0]
         value = read(e, s.src, layout)
         write(e, s.dst, lambda r: value(r // (2 * stride) * (2 * stride) + (1 - r // stride % 2) * stride + r % stride))
         return
-    (kind, bit), = found
+    (kind, bit, _), = found
     words = registers(s.src.dtype, layout.size)
     if kind == "lane":
         e.each(words, lambda r: (Set(Element(name, r), call("dd_shfl_xor", Element(source, r), 1 << bit)),))
@@ -293,8 +300,11 @@ def exchange(e: Emit, s: tile.Exchange) -> None:
     size = 4 if s.src.dtype.is_16bit else s.src.dtype.bytes
     span = e.allocate("exchange", words * 32 * e.kernel.warps * size)
     mate = Binary("^", e.warp, Int(1 << bit))
+
+    def place(warp: Expr, r: Expr) -> Expr:
+        return span + ((warp * words + r) * 32 + LANE) * size
     if e.depth:
         e(e.sync)
-    e.each(words, lambda r: (Do(call(f"dd_sts{size}", span + ((e.warp * words + r) * 32 + LANE) * size, Address(source, r))),))
+    e.each(words, lambda r: (Do(call(f"dd_sts{size}", place(e.warp, r), Address(source, r))),))
     e(e.sync)
-    e.each(words, lambda r: (Do(call(f"dd_lds{size}", Address(name, r), span + ((mate * words + r) * 32 + LANE) * size)),))
+    e.each(words, lambda r: (Do(call(f"dd_lds{size}", Address(name, r), place(mate, r))),))

@@ -1,4 +1,4 @@
-"""Runs a case as it would run: down to CUDA text, on the emulation of a GPU, beside the meaning of its bodies in float64."""
+"""Runs a case down to CUDA text and on the emulation of a GPU, beside the meaning of its bodies in float64."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -41,7 +41,8 @@ def run(case: Case, made: CudaKernel, seed: int = 0, text: str | None = None) ->
     generator = torch.Generator().manual_seed(0)
     limits = {g.body.tensor: g.extent for g in _gathered(case)}
     inputs = {b: drawn(b, case, generator, limits.get(b)) for b in case.kernel.reads}
-    outputs = {o.buffer.name: torch.empty([a.extent for a in o.buffer.axes], dtype=torch_dtype(o.buffer.dtype)) for o in case.kernel.outs}
+    written = [o.buffer for o in case.kernel.outs]
+    outputs = {b.name: torch.empty([a.extent for a in b.axes], dtype=torch_dtype(b.dtype)) for b in written}
     if made.grid:
         arguments = (*(Pointer(p.name) for p in made.params), *made.maps)
         launch = Launch(made.name, (made.grid, 1, 1), (made.threads, 1, 1), arguments, made.shared)
@@ -49,7 +50,7 @@ def run(case: Case, made: CudaKernel, seed: int = 0, text: str | None = None) ->
                 undefined=set(outputs), seed=seed, timeout=60)
     shapes = {b: [a.extent for a in b.axes] for b in inputs}
     meaning = Meaning({b: numpy(t).reshape(shapes[b]) for b, t in inputs.items()})
-    coarsest = max((HALF_ULP[b.dtype] for b in (*inputs, *(o.buffer for o in case.kernel.outs)) if b.dtype.is_float), default=0.0)
+    coarsest = max((HALF_ULP[b.dtype] for b in (*inputs, *written) if b.dtype.is_float), default=0.0)
     wrong = []
     for o in case.kernel.outs:
         wrong += compared(o.buffer, numpy(outputs[o.buffer.name]), meaning.over(o.body, o.axes), coarsest)
@@ -78,8 +79,8 @@ def compared(b: Buffer, found: np.ndarray, wanted: np.ndarray, bound: float) -> 
 
 
 def drawn(b: Buffer, case: Case, generator: torch.Generator, limit: int | None) -> torch.Tensor:
-    """Values of a buffer, in its storage: normal around 1/4, so that long sums do not cancel; integers without 0; loaded
-    indices inside their extent."""
+    """Values of a buffer, in its storage: normal around 1/4, so that long sums do not cancel; integers without 0;
+    loaded indices inside their extent."""
     shape = [a.extent for a in b.axes]
     if b.dtype.is_float:
         x = torch.randn(shape, generator=generator, dtype=torch.float64) + 0.25

@@ -1,4 +1,4 @@
-"""Every case down to CUDA text: verified, run on the emulation, compiled for the architectures that its constructs allow."""
+"""Every case down to CUDA text: verified, run on the emulation, compiled for what its constructs allow."""
 from __future__ import annotations
 
 import os
@@ -13,7 +13,8 @@ from deplodock.runtime.compile import compile_cuda
 from tests.lowering.cases import CASES
 from tests.lowering.running import cuda, lowered, run
 
-GOLDEN = ("silu_mul f16 odd", "rmsnorm f32 ragged", "row argmax1 f32", "matmul ragged kn add", "fma nk", "attention", "roles matmul add")
+GOLDEN = ("silu_mul f16 odd", "rmsnorm f32 ragged", "row argmax1 f32", "matmul ragged kn add", "fma nk", "attention",
+          "roles matmul add")
 HOPPER = [n for n in CASES if re.match("wgmma|tma|roles", n)]
 """Cases with instructions that only sm_90a has."""
 
@@ -57,6 +58,6 @@ def test_source_holds_only_the_wrappers_it_uses():
 def test_same_text_in_every_process():
     program = ("from tests.lowering.cases import CASES\nfrom tests.lowering.running import cuda\nimport hashlib\n"
                f"print(hashlib.sha256(''.join(cuda(CASES[n]).source for n in {GOLDEN!r}).encode()).hexdigest())")
-    found = {subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, check=True, timeout=120,
-                            capture_output=True, text=True).stdout for seed in ("1", "2")}
+    found = {subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
+                            timeout=120, capture_output=True, text=True).stdout for seed in ("1", "2")}
     assert len(found) == 1

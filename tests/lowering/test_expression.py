@@ -6,8 +6,8 @@ import re
 from hypothesis import given, settings, strategies as st
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.expression import (Binary, Choose, Convert, Element, Expr, Int, Name, Neg, Not, Real, binary, bounds, call,
-                                     choose, compare, literal, replace, text)
+from deplodock.ir.expression import (Binary, Choose, Convert, Element, Expr, Int, Name, Neg, Not, Real, binary, bounds,
+                                     call, choose, compare, literal, replace, text)
 
 LIMITS = {"lane": 32, "warp": 8, "r": 12}
 
@@ -23,7 +23,10 @@ def written(draw, depth=4):
         return draw(st.one_of(names(), st.integers(0, 40).map(Int)))
     op = draw(st.sampled_from(["+", "*", "/", "%", "&", "^", ">>"]))
     a = draw(written(depth=depth - 1))
-    b = Int(draw(st.integers(1, 40))) if op in ("*", "/", "%") else Int(draw(st.integers(0, 5))) if op == ">>" else draw(written(depth=depth - 1))
+    if op in ("*", "/", "%", ">>"):
+        b = Int(draw(st.integers(0, 5) if op == ">>" else st.integers(1, 40)))
+    else:
+        b = draw(written(depth=depth - 1))
     return (op, a, b)
 
 
@@ -33,7 +36,14 @@ def value(t, at) -> int:
         case Name(n, _): return at[n]
     op, a, b = t
     a, b = value(a, at), value(b, at)
-    return {"+": a + b, "*": a * b, "/": a // b if b else 0, "%": a % b if b else 0, "&": a & b, "^": a ^ b, ">>": a >> b}[op]
+    match op:
+        case "+": return a + b
+        case "*": return a * b
+        case "/": return a // b
+        case "%": return a % b
+        case "&": return a & b
+        case "^": return a ^ b
+    return a >> b
 
 
 def built(t) -> Expr:

@@ -39,16 +39,25 @@ def test_a_right_program_passes():
 WRONG = {
     "a name before its definition": (kernel(Let("i", "int", Name("j")), Let("j", "int", Int(0))), "j is used before"),
     "a name twice": (kernel(Let("i", "int", Int(0)), Let("i", "int", Int(1))), "i is defined twice"),
-    "a name of an inner block": (kernel(If(Binary("==", LANE, Int(0)), (Let("i", "int", Int(0)),)), Let("j", "int", Name("i"))), "i is used before"),
+    "a name of an inner block": (kernel(If(Binary("==", LANE, Int(0)), (Let("i", "int", Int(0)),)),
+                                        Let("j", "int", Name("i"))), "i is used before"),
     "a register too far": (kernel(A, Let("v", "float", Element("a", R)), ), "r is used before"),
-    "an index past the end": (kernel(A, Loop("r", Int(0), Int(5), Int(1), (Set(Element("a", Name("r", 5)), Int(0)),), True)), "may lie outside of 4 registers"),
-    "a fragment that is too small": (kernel(Array("f", "u32", 2), do("dd_ldmatrix_x4", Address("f", Int(0)), Name("tile"))), "may lie outside of 2 registers"),
+    "an index past the end": (
+        kernel(A, Loop("r", Int(0), Int(5), Int(1), (Set(Element("a", Name("r", 5)), Int(0)),), True)),
+        "may lie outside of 4 registers"),
+    "a fragment that is too small": (
+        kernel(Array("f", "u32", 2), do("dd_ldmatrix_x4", Address("f", Int(0)), Name("tile"))),
+        "may lie outside of 2 registers"),
     "a fragment of another type": (kernel(A, do("dd_ldmatrix_x4", Address("a", Int(0)), Name("tile"))), "is to be u32"),
-    "16 bytes into 3 floats": (kernel(Array("b", "float", 3), do("dd_ldg16", Address("b", Int(0)), Pointer("x", Int(0)))), "may lie outside of 3 registers"),
+    "16 bytes into 3 floats": (
+        kernel(Array("b", "float", 3), do("dd_ldg16", Address("b", Int(0)), Pointer("x", Int(0)))),
+        "may lie outside of 3 registers"),
     "an unknown primitive": (kernel(do("dd_magic")), "no primitive is called dd_magic"),
     "too few arguments": (kernel(do("dd_cp_async16", Name("tile"))), "takes 2 arguments"),
-    "an input that is written": (kernel(A, do("dd_stg16", Pointer("x", Int(0)), Address("a", Int(0)))), "writes its outputs"),
-    "an output that is read": (kernel(A, do("dd_ldg16", Address("a", Int(0)), Pointer("y", Int(0)))), "writes its outputs"),
+    "an input that is written": (
+        kernel(A, do("dd_stg16", Pointer("x", Int(0)), Address("a", Int(0)))), "writes its outputs"),
+    "an output that is read": (
+        kernel(A, do("dd_ldg16", Address("a", Int(0)), Pointer("y", Int(0)))), "writes its outputs"),
     "a span past the allocation": (kernel(COPY, shared=1024), "lies outside of 1024 bytes"),
     "two spans in one place": (kernel(A, COPY, do("dd_sts4", Name("other"), Address("a", Int(0))), COPY,
                                       spans=(TILE, Span("other", 1024, 512))), "overlap in memory"),
@@ -61,7 +70,8 @@ WRONG = {
     "a barrier under a loop that threads leave at different times": (
         kernel(Loop("i", Int(0), LANE, Int(1), (SYNC,), False)), "dd_sync()"),
     "a barrier under a variable that threads set": (
-        kernel(Variable("v", "int", Int(0)), Set(Name("v"), LANE), If(Binary("==", Name("v"), Int(0)), (SYNC,))), "dd_sync()"),
+        kernel(Variable("v", "int", Int(0)), Set(Name("v"), LANE), If(Binary("==", Name("v"), Int(0)), (SYNC,))),
+        "dd_sync()"),
     "a shuffle for some lanes": (kernel(A, If(Binary("<", LANE, Int(16)), (
         Set(Element("a", Int(0)), call("dd_shfl_xor", Element("a", Int(0)), 1)),))), "dd_shfl_xor"),
     "wgmma for a warp": (kernel(If(Binary("==", WARP, Int(0)), (do("dd_wgmma_fence"),))), "dd_wgmma_fence"),
