@@ -12,6 +12,7 @@ from functools import cached_property
 
 from deplodock.capture import Captured
 from deplodock.enter import Entered, enter
+from deplodock.errors import NoSchedule
 from deplodock.ir import kernel as kernel_ir, tile as tile_ir
 from deplodock.ir.plan import Kernel, Plan
 from deplodock.lower.cuda import CudaKernel, lower_cuda
@@ -66,10 +67,17 @@ class Compilation:
 
     @cached_property
     def plan(self) -> Plan:
-        """The chosen plan, every kernel with its schedule."""
-        best = self.extraction.plans[0]
+        """The chosen plan, every kernel with its schedule. A kernel that no schedule law can serve is no candidate."""
+        found = self.extraction
         with self._timed("schedule"):
-            return schedule(best, self.facts, self.target)
+            while True:
+                try:
+                    return schedule(found.plans[0], self.facts, self.target)
+                except NoSchedule as error:
+                    try:
+                        found = found.without(error.facts["kernel"])
+                    except KeyError:
+                        raise error from None
 
     @property
     def facts(self):

@@ -6,11 +6,9 @@
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Protocol, Sequence
 
-from deplodock.ir.dtype import Dtype
 from deplodock.ir.egraph import EGraph
 from deplodock.ir.loop import Buffer, Cast, Fold, Launch, Load, Term, children, dtype, loads, rebuilt
 from deplodock.ir.plan import Kernel, Output, Plan
@@ -18,7 +16,7 @@ from deplodock.ir.show import Text, signature
 from deplodock.target import Target
 from extract.cost import Cost, cost, size
 from extract.cover import Cover, count, cover
-from extract.kernels import Candidate, Search, Statistics, candidates
+from extract.kernels import BEST, Candidate, Search, Statistics, candidates
 from extract.naming import identifier, kernel_name, renamed, unique
 from extract.program import Program
 from extract.structure import folds, tops
@@ -45,12 +43,12 @@ class Entered(Protocol):
     outputs: Sequence[Result]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Extraction:
     """plans: best first. candidates: the kernels that plans are made of. covers: the same plans, over candidates."""
-    plans: list[Plan]
-    covers: list[Cover]
-    candidates: list[Candidate]
+    plans: tuple[Plan, ...]
+    covers: tuple[Cover, ...]
+    candidates: tuple[Candidate, ...]
     program: Program
     entered: Entered
     target: Target
@@ -61,8 +59,21 @@ class Extraction:
         found = cover(stored(self.program), self.candidates, self.program.rank, 1, count)
         return _Planner(self.program, self.entered, self.target).plan(found[0], self.candidates)
 
+    def without(self, kernel: str) -> "Extraction":
+        """The same, had the kernel of that name in the best plan not been a candidate. KeyError if there is none of that
+        name, or if nothing else computes what it does."""
+        names = [k.name for k in self.plans[0].kernels]
+        if kernel not in names:
+            raise KeyError(kernel)
+        dropped = self.covers[0].kernels[names.index(kernel)]
+        found = _covered(self.program, tuple(k for k in self.candidates if k is not dropped), self.entered, self.target,
+                         self.statistics)
+        if not found.plans:
+            raise KeyError(kernel)
+        return found
+
     def __str__(self) -> str:
-        return report(self.plans[0], self.target)
+        return report(self)
 
 
 def extract(saturation, entered: Entered, target: Target, numerics: str = "default") -> Extraction:
@@ -73,17 +84,21 @@ def extract(saturation, entered: Entered, target: Target, numerics: str = "defau
     return extract_from(saturation.egraph, entered, target, numerics)
 
 
-def extract_from(egraph: EGraph, entered: Entered, target: Target, numerics: str = "default", best: int | None = None) -> Extraction:
-    """As extract(), from an e-graph alone. best: partial bodies kept of each kind, if not the usual number."""
+def extract_from(egraph: EGraph, entered: Entered, target: Target, numerics: str = "default",
+                 best: int = BEST) -> Extraction:
+    """As extract(), from an e-graph alone. best: partial bodies kept of each kind."""
     program = Program(egraph, tuple(r.tensor for r in entered.outputs), entered.inputs + entered.parameters,
                       rounds=numerics != "strict")
-    search = Search(program, target) if best is None else Search(program, target, best)
+    search = Search(program, target, best)
     search.run()
-    found = candidates(program, search)
-    covers = cover(stored(program), found, program.rank)
+    return _covered(program, tuple(candidates(program, search)), entered, target, search.statistics)
+
+
+def _covered(program: Program, found: tuple[Candidate, ...], entered: Entered, target: Target,
+             statistics: Statistics) -> Extraction:
+    covers = tuple(cover(stored(program), found, program.rank))
     planner = _Planner(program, entered, target)
-    plans = [planner.plan(c, found) for c in covers]
-    return Extraction(plans, covers, found, program, entered, target, search.statistics)
+    return Extraction(tuple(planner.plan(c, found) for c in covers), covers, found, program, entered, target, statistics)
 
 
 def stored(program: Program) -> list[Buffer]:
@@ -103,7 +118,7 @@ class _Planner:
                 self.statement.setdefault(b, s)
         self.by_launch = {s.launch: s for s in entered.statements}
 
-    def plan(self, chosen: Cover, found: list[Candidate]) -> Plan:
+    def plan(self, chosen: Cover, found: Sequence[Candidate]) -> Plan:
         p = self.program
         self.taken = {b.name for b in self.entered.inputs + self.entered.parameters}
         self.kernel_names: set[str] = set()
@@ -208,19 +223,22 @@ def _replaced(body: Term, old: Term, new: Term) -> Term:
     return rebuilt(body, [_replaced(c, old, new) for c in below]) if below else body
 
 
-def report(plan: Plan, target: Target) -> str:
-    """What a plan runs: each kernel with its estimate, what it reads, and what it computes."""
-    total = sum(k.cost for k in plan.kernels)
-    lines = [f"{len(plan.kernels)} kernels, {total * 1e6:.1f} us estimated on {target.name}; {'; '.join(plan.notes)}"]
+def report(x: Extraction) -> str:
+    """What the best plan runs: each kernel with its estimate and what bounds it, what it reads, and what it computes."""
+    plan, chosen = x.plans[0], x.covers[0]
     text = Text()
-    for k in plan.kernels:
-        names = ", ".join(b.name for b in k.reads)
-        lines.append(f"{k.name}: {k.cost * 1e6:.1f} us, reads {names}")
-        for o in k.outs:
-            at = ",".join(a.name for a in o.axes)
-            lines.append(f"  {o.buffer.name}[{at}]: {signature(o.axes, o.buffer.dtype)} = {text.term(o.body)}")
+    lines = [f"{len(plan.kernels)} kernels, {chosen.total * 1e6:.1f} us estimated on {x.target.name}; {'; '.join(plan.notes)}"]
+    for k, c in zip(plan.kernels, chosen.kernels):
+        how = "one block sweeps each row" if c.cost.sweep is not None else "one block a tile"
+        lines.append(f"{k.name}: {k.cost * 1e6:.1f} us, bound by {c.cost.bound}, {how}; reads {', '.join(b.name for b in k.reads)}")
+        lines += _outputs(k, text)
     for k in plan.once:
-        for o in k.outs:
-            at = ",".join(a.name for a in o.axes)
-            lines.append(f"once {k.name}: {o.buffer.name}[{at}]: {signature(o.axes, o.buffer.dtype)} = {text.term(o.body)}")
+        lines += [f"once {k.name}:", *_outputs(k, text)]
+    if len(x.covers) > 1:
+        others = ", ".join(f"{len(c.kernels)} kernels in {c.total * 1e6:.1f} us" for c in x.covers[1:])
+        lines.append(f"next best: {others}")
     return "\n".join(lines)
+
+
+def _outputs(k: Kernel, text: Text) -> list[str]:
+    return [f"  {o.buffer.name}: {signature(o.axes, o.buffer.dtype)} = {text.term(o.body)}" for o in k.outs]

@@ -7,14 +7,13 @@ and if no other needs only tensors that it needs and takes no longer. One body u
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Iterable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Buffer, Cast, Const, Fold, Iota, Load, Op, RoundTo, Term, children, dtype
+from deplodock.ir.loop import Buffer, Cast, Fold, Load, Term, children, dtype
 from deplodock.ir.plan import Output
 from deplodock.target import Target
 from extract.cost import Cost, Refused, cost, size
