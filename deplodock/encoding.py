@@ -177,36 +177,31 @@ def with_bodies(i: Index, to: dict[Term, Term]) -> Index:
 
 # ---- laws ------------------------------------------------------------------------------------------------------------
 
-class Rules:
-    """Laws as egglog rules, each in a ruleset that bears the law's name."""
-
-    def __init__(self, encoder: Encoder):
-        self.encoder = encoder
-
-    def declare(self, law: Law) -> Iterator[str]:
-        equation = law.pattern()
-        yield f"(ruleset {law.name})"
-        yield self.rule(law.name, equation.lhs, equation.rhs, equation)
-        if equation.both:
-            yield self.rule(law.name, equation.rhs, equation.lhs, equation, "_back")
-
-    def rule(self, name: str, lhs, rhs, equation: Equation, suffix: str = "") -> str:
-        query = _Query(self.encoder)
-        root = query.pattern(lhs)
-        facts = [] if isinstance(lhs, Var) else [f"(= root_ {root})"]
-        facts += query.facts
-        for c in equation.conditions:
-            facts.append(c.fact.query(*map(query.argument, c.args)))
-        target = root if isinstance(lhs, Var) else "root_"
-        action = f"(union {target} {_Query(self.encoder).pattern(rhs, build=True)})"
-        return f'(rule ({" ".join(facts)}) ({action}) :ruleset {name} :name "{name}{suffix}")'
+def declarations(law: Law) -> Iterator[str]:
+    """The commands that declare a law: a ruleset that bears its name, with a rule for each direction."""
+    equation = law.pattern()
+    yield f"(ruleset {law.name})"
+    yield _rule(law.name, equation.lhs, equation.rhs, equation)
+    if equation.both:
+        yield _rule(law.name, equation.rhs, equation.lhs, equation, "_back")
 
 
-class _Query:
+def _rule(name: str, lhs, rhs, equation: Equation, suffix: str = "") -> str:
+    query = Query()
+    root = query.pattern(lhs)
+    facts = [] if isinstance(lhs, Var) else [f"(= root_ {root})"]
+    facts += query.facts
+    facts += [c.fact.query(*map(query.argument, c.args)) for c in equation.conditions]
+    target = root if isinstance(lhs, Var) else "root_"
+    action = f"(union {target} {Query().pattern(rhs, build=True)})"
+    return f'(rule ({" ".join(facts)}) ({action}) :ruleset {name} :name "{name}{suffix}")'
+
+
+class Query:
     """Text of a pattern. A max-shifted exponential, exp(s - max s), is looked up as one fact, which keeps patterns small."""
 
-    def __init__(self, encoder: Encoder):
-        self.encoder, self.facts, self.markers = encoder, [], {}
+    def __init__(self):
+        self.facts, self.markers = [], {}
 
     def argument(self, a) -> str:
         """An argument of a condition."""

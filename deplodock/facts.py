@@ -50,6 +50,7 @@ lacks = Fact("lacks", "the body does not depend on the axes", "(= (bigint 0) (& 
 of_dtype = Fact("of_dtype", "the body has the dtype", "(= {1} (dtype {0}))", lambda b, d: dtype(b) == d)
 sixteen_bit = Fact("sixteen_bit", "bf16 or f16", "(sixteen_bit {0})", lambda d: d.is_16bit)
 parameter = Fact("parameter", "the body depends on parameters only", "(parameter {0})", economy=True)
+given = Fact("given", "an input, a value of parameters only, or a product of such", "(given {0})", economy=True)
 finite = Fact("finite", "proved finite, from literals, ranges and integers", "(finite {0})")
 assumed_finite = Fact("assumed_finite", "finite if inputs are and nothing overflows; under strict: proved finite", "(assumed {0})")
 live = Fact("live", "on every row some value is above −∞, or NaN", "(live {0} {1})")
@@ -60,6 +61,8 @@ selects = Fact("selects", "the indices {3} are {1} where the axis {0} of extent 
                "(selects {0} {1} {2} {3})")
 proved = Fact("proved", "the ranges of its sides decide the predicate", "(proved {0} {1})")
 equivalent = Fact("equivalent", "the same predicate in normal form", "(equivalent {0} {1})")
+atomic = Fact("atomic", "one comparison of indices, neither true nor false at all points", "(atomic {0})",
+              lambda p: predicates.comparison(p) is not None and predicates.proved(p) is None, economy=True)
 extent = Fact("extent", "the number of points of the axes", "(= {1} (extent {0}))",
               lambda k, n: math.prod(a.extent for a in k) == n)
 cut = Fact("cut", "worth a launch over these axes: folded once from parameters", "(cut {0} {1})", economy=True)
@@ -87,9 +90,9 @@ _KEEPS = "neg abs sign floor ceil round trunc".split()
 RELATIONS = """
 (function free (Body) BigInt :merge (& old new)) (function bound (i64) BigInt :no-merge) (function extent (i64) i64 :no-merge)
 (function reads (Indices) BigInt :no-merge) (function stored (Tensor) String :no-merge) (function dtype (Body) String :no-merge)
-(relation known (Tensor)) (relation parameter (Body)) (relation in_order (i64 Indices)) (relation finite (Body))
+(relation known (Tensor)) (relation parameter (Body)) (relation given (Body)) (relation in_order (i64 Indices)) (relation finite (Body))
 (relation assumed (Body)) (relation low (Body)) (relation above (Body)) (relation live (i64 Body)) (relation some_key (i64 Body))
-(relation selects (Indices Indices Indices Indices)) (relation proved (Body i64)) (relation equivalent (Body Body))
+(relation selects (Indices Indices Indices Indices)) (relation proved (Body i64)) (relation equivalent (Body Body)) (relation atomic (Body))
 (relation cut (Body i64)) (relation max_shifted (Body i64 Body)) (relation sixteen_bit (String)) (relation gives_b8 (String))
 (relation gives_same (String)) (relation integer (String)) (relation bounded (String)) (relation keeps (String)) (relation representable (String f64))
 (ruleset analysis)"""
@@ -142,7 +145,11 @@ PARAMETER = """
 (= e (Cast d a)) (parameter a) => (parameter e)
 (= e (Round d a)) (parameter a) => (parameter e)
 (= e (Fold1 m k a)) (parameter a) => (parameter e)
-(= e (Fold2 m k a b)) (parameter a) (parameter b) => (parameter e)"""
+(= e (Fold2 m k a b)) (parameter a) (parameter b) => (parameter e)
+(parameter e) => (given e)
+(= e (Load (Buffer n) i)) => (given e)
+(= e (Cast d a)) (given a) => (given e)
+(= e (Fold1 "sum" k (Op2 "mul" a b))) (given a) (given b) => (given e)"""
 
 # `above`: NaN, or greater than −∞. Arithmetic is left out, as it may overflow.
 PROVED = """

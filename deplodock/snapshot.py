@@ -31,6 +31,7 @@ class Rows:
         self.encoder, self.engine = encoder, engine
         self.functions = engine.freeze().functions
         self._numbers: dict = {}
+        self._origins: list[tuple[int, Node, list]] = []
         self.value: list = []
         """The engine's own value of each class."""
         self.bodies: dict[int, list[Node]] = defaultdict(list)
@@ -106,16 +107,24 @@ class Rows:
         }
         for kind, read in readers.items():
             for r in self._rows(kind):
-                self.bodies[number(r.output)].append(Node(kind, *read(*r.inputs)))
+                node = Node(kind, *read(*r.inputs))
+                self.bodies[number(r.output)].append(node)
+                self._origins.append((number(r.output), node, r.inputs))
 
     def _read_tensors(self) -> None:
         integer = self.engine.value_to_i64
         for r in self._rows("Buffer"):
             node = Node("Buffer", (self.encoder.tensors[integer(r.inputs[0])],), ())
             self.tensors[self.number(r.output)].append(node)
+            self._origins.append((self.number(r.output), node, r.inputs))
         for r in self._rows("Launch"):
             node = Node("Launch", (self.encoder.axes[integer(r.inputs[0])],), (self.number(r.inputs[1]),))
             self.tensors[self.number(r.output)].append(node)
+            self._origins.append((self.number(r.output), node, r.inputs))
+
+    def origins(self):
+        """Each class number and node with the row that it was read from: the function's name and the inputs."""
+        return ((c, node, (node.kind, tuple(inputs))) for c, node, inputs in self._origins)
 
     def smallest(self) -> tuple[dict[int, Term], dict[int, int]]:
         """A ground term for each class and its size: of fewest nodes (a load of a launch counts three), then of least key.
@@ -196,8 +205,11 @@ def with_children(form: Term, to: dict[int, Term]) -> Term:
     return form
 
 
-def freeze(rows: Rows) -> EGraph:
-    """The e-graph under canonical numbers: tensors in the order they were entered, then bodies, smallest first."""
+def freeze(rows: Rows, laws: Mapping[tuple[int, Node], str]) -> EGraph:
+    """The e-graph under canonical numbers: tensors in the order they were entered, then bodies, smallest first.
+
+    laws: what made each node, by the class numbers of `rows`.
+    """
     best, size = rows.smallest()
     order = {t: n for n, t in enumerate(rows.encoder.tensors.items)}
     tensors = sorted(rows.tensors, key=lambda c: (order.get(best.get(c), len(order)), best[c].key))
@@ -216,6 +228,8 @@ def freeze(rows: Rows) -> EGraph:
         number=_numbers_of_entered(rows, refs, of_bodies),
         parameter=frozenset(refs[c].number for c in rows.having("parameter") | rows.having("known") if c in refs),
         cut=frozenset(refs[c].number for c in rows.having("cut") if c in refs),
+        brought={(refs[c].number, term(node, refs)): law for (c, node), law in laws.items()
+                 if c in refs and all(x in refs for x in node.children)},
         dtypes={refs[c].number: d for c, d in rows.dtypes().items() if c in refs})
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from deplodock.facts import assumed_finite, equivalent, finite, of_dtype, proved, selects, some_key, very_low
+from deplodock.facts import assumed_finite, atomic, equivalent, finite, of_dtype, proved, selects, some_key, very_low
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Body, Iota, Load, Tensor, const, op, where
 from deplodock.law import Axes, Index, Indices, Int, Pred, Value, law, literal, online_sum, reduce, rewrite, shifted
@@ -51,8 +51,8 @@ def where_same(p: Pred, a: Body):
 
 @law("exact")
 def where_and(p: Pred, q: Pred, a: Body, b: Body):
-    """where(p, where(q, a, b), b) = where(p ∧ q, a, b)"""
-    return rewrite(where(p, where(q, a, b), b)).to(where(op("and", p, q), a, b))
+    """where(p, where(q, a, b), b) = where(p ∧ q, a, b)   for single comparisons: conjunctions of conjunctions never end"""
+    return rewrite(where(p, where(q, a, b), b)).to(where(op("and", p, q), a, b), atomic(p), atomic(q))
 
 
 @law("exact")

@@ -5,7 +5,7 @@ fact more.
 """
 from __future__ import annotations
 
-from deplodock.facts import assumed_finite, extent, lacks, live, nonempty, of_dtype, parameter, positive
+from deplodock.facts import assumed_finite, extent, given, lacks, live, nonempty, of_dtype, parameter, positive
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Body, exp, op, recip
 from deplodock.law import Axes, Int, Value, law, literal, online_sum, reduce, rewrite, shifted
@@ -49,9 +49,9 @@ def max_scale(a: Body, c: Value, k: Axes, d: Dtype):
 
 @law("reassociates")
 def matmul_assoc(a: Body, b: Body, c: Body, j: Axes, k: Axes):
-    """Σₖ (Σⱼ a·b)·c = Σⱼ a·(Σₖ b·c)   when b and c depend on parameters only, k ∉ a, j ∉ c"""
+    """Σₖ (Σⱼ a·b)·c = Σⱼ a·(Σₖ b·c)   when k ∉ a, j ∉ c; of inputs and parameters, as elsewhere it explodes"""
     return rewrite(reduce("sum", k, reduce("sum", j, a * b) * c)).to(
-        reduce("sum", j, a * reduce("sum", k, b * c)), parameter(b), parameter(c), lacks(k, a), lacks(j, c))
+        reduce("sum", j, a * reduce("sum", k, b * c)), given(b), given(c), lacks(k, a), lacks(j, c))
 
 
 @law("reassociates")

@@ -14,7 +14,7 @@ from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import (Axis, Buffer, Cast, Index, Iota, Term, Var, cast, const, dtype, index, load, op, where)
 from deplodock.law import Equation, Law, reduce
 from deplodock.predicates import normal, proved, selection
-from deplodock.saturate import Session
+from deplodock.session import Session
 from deplodock.substitution import in_order
 
 AXES = tuple(Axis(n, e) for n, e in (("h", 2), ("i", 3), ("j", 4), ("k", 5)))
@@ -111,7 +111,7 @@ def draw(law: Law, rng: np.random.Generator, loose: bool = False) -> dict | None
             case "Body": binding[name] = d.body(dtype_of(name))
             case "Pred": binding[name] = d.predicate()
             case "Value": binding[name] = float(d.pick(VALUES))
-            case "Dtype" if loose and rng.integers(3) == 0: binding[name] = d.pick((*FLOATS, Dtype.f64, Dtype.i32))
+            case "Dtype" if loose and rng.integers(3) == 0: binding[name] = d.pick((*FLOATS, Dtype.f64))
             case "Dtype": binding[name] = d.narrow if name in narrow or law.module == "numerics" else Dtype.f32
             case "Int": binding[name] = int(rng.integers(0, 6))
             case "Index": binding[name] = index(AXES[0])
