@@ -99,7 +99,8 @@ class Shape:
         """What a product's tile, chunk and ring are, in every part and for every loop."""
         knobs: dict[str, int | str] = {"stages": r["stages"]}
         for part in self.parts:
-            knobs |= {f"tile.{l.axis.name}": r["bk"] for l in every(part.loops)}
+            # A loop around the loop of a product takes one value at a time: the accumulator has no room for more.
+            knobs |= {f"tile.{l.axis.name}": 1 if around(l) else r["bk"] for l in every(part.loops)}
         for rows, columns in self._groups():
             knobs = self._tiles(rows, r["bm"]) | self._tiles(columns, r["bn"]) | knobs
         return knobs
@@ -130,14 +131,14 @@ class Shape:
 
     def _chain(self, r: dict) -> dict:
         knobs = {"stages": r["stages"], "atom": "mma", f"tile.{self.keys.name}": r["keys"]}
-        knobs |= {f"tile.{a.name}": round_up(a.extent, 16) for a in self.depth}
+        knobs |= {f"tile.{a.name}": 1 for a in self.depth[:-1]} | {f"tile.{self.depth[-1].name}": round_up(self.depth[-1].extent, 16)}
         knobs |= self._tiles(self.rows, r["bm"]) | {f"warps.{self.rows[-1].name}": r["wm"]}
         knobs |= {f"tile.{a.name}": round_up(a.extent, 16) for a in self.columns}
         return knobs | self._order()
 
     def _chain_fma(self, r: dict) -> dict:
         knobs = self._chain(r) | {"atom": "fma", f"lanes.{self.rows[-1].name}": 4, f"lanes.{self.keys.name}": 8}
-        knobs |= {f"tile.{a.name}": power(a.extent) for a in self.depth}
+        knobs[f"tile.{self.depth[-1].name}"] = power(self.depth[-1].extent)
         for a in self.columns:
             knobs |= {f"tile.{a.name}": max(8, power(a.extent)), f"lanes.{a.name}": 8}
         return knobs
@@ -263,6 +264,11 @@ def every(loops: tuple[Loop, ...]):
     for l in loops:
         yield l
         yield from every(l.inside)
+
+
+def around(l: Loop) -> bool:
+    """Whether a loop has no product of its own, but products inside."""
+    return not l.products and any(i.products for i in every(l.inside))
 
 
 def work(part: Structure) -> int:
