@@ -1,251 +1,195 @@
-"""The suite against PyTorch: 84 operator shapes of TinyLlama-1.1B and Qwen2.5-7B, and a TinyLlama decoder layer.
+"""The suite against PyTorch, on this machine's GPU: 84 operator shapes and a decoder layer, in three dtypes.
 
     python -m benchmarks.suite [--dtype f32 bf16 f16] [--only TEXT] [--numerics default] [--seconds 500] [--out benchmarks/results]
 
-Every case is compiled in a pool of processes, checked there against the promise of DESIGN.md on the GPU, and then timed
-beside eager PyTorch in one process, interleaved, replayed from CUDA graphs, cold (inputs rotated through more than the L2
-cache) and hot. Past --seconds no further case is started. Results are written after each dtype: a JSON file and a table.
+Cases are compiled by a pool of processes that leave the GPU alone. One other process has the GPU to itself: it checks each
+case against the promise and times it beside eager PyTorch. If a kernel takes that process down, or does not end, the case
+has failed and a new process goes on with the next. Results are written after every case; past --seconds none is begun.
 """
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import pickle
-import sys
 import time
 import traceback
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
-from datetime import date
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import geometric_mean
 
-import torch
-import torch.nn.functional as F
+from benchmarks.cases import DTYPES, Case, cases
+from benchmarks.report import Result, about, write
 
-DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-LENGTHS = (32, 128, 512)
-
-
-@dataclass(frozen=True)
-class Case:
-    name: str
-    op: str
-    shapes: tuple[tuple[int, ...], ...]
-    dtype: str
-
-    def inputs(self, device: str, seed: int = 0) -> tuple[torch.Tensor, ...]:
-        """Normal data; second matrices are scaled by K^-1/2, norm weights are drawn around 1."""
-        generator = torch.Generator().manual_seed(seed)
-        made = [torch.randn(s, generator=generator) for s in self.shapes]
-        match self.op:
-            case "matmul" | "matmul_add": made[1] *= self.shapes[1][0] ** -0.5
-            case "silu_mul_matmul": made[2] *= self.shapes[2][0] ** -0.5
-            case "rmsnorm": made[1] = 1 + 0.1 * made[1]
-            case "naive_attn":
-                n = self.shapes[0][-2]
-                made.append(torch.full((n, n), -math.inf).triu(1))
-        return tuple(t.to(device, DTYPES[self.dtype]) for t in made)
-
-    def module(self) -> torch.nn.Module:
-        if self.op == "layer":
-            return _layer(self)
-        return _Function(FUNCTIONS[self.op])
-
-    def arguments(self, device: str, seed: int = 0) -> tuple[torch.Tensor, ...]:
-        return _layer_inputs(self, device, seed) if self.op == "layer" else self.inputs(device, seed)
+PATIENCE = 120.0
+"""Seconds that one case may keep the GPU: the slowest right ones need some ten, most of it for the float64 reference."""
+SPAWN = get_context("spawn")
 
 
-FUNCTIONS = {
-    "matmul": lambda x, w: x @ w,
-    "matmul_add": lambda x, w, r: x @ w + r,
-    "rmsnorm": lambda x, w: F.rms_norm(x, w.shape, w, 1e-6),
-    "softmax": lambda x: F.softmax(x, -1),
-    "silu_mul": lambda g, u: F.silu(g) * u,
-    "silu_mul_matmul": lambda g, u, w: (F.silu(g) * u) @ w,
-    "sdpa": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
-    "naive_attn": lambda q, k, v, m: F.softmax(q @ k.transpose(-2, -1) * q.shape[-1] ** -0.5 + m, -1) @ v,
-}
+# ---- compiling, without the GPU --------------------------------------------------------------------------------------
 
-
-class _Function(torch.nn.Module):
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors):
-        return self.function(*tensors)
-
-
-def _layer(case: Case) -> torch.nn.Module:
-    from tests.examples.decoder import DecoderLayer, Sizes
-    torch.manual_seed(1)
-    module = DecoderLayer(Sizes()).eval()
-    with torch.no_grad():
-        for name, p in module.named_parameters():
-            p.copy_(1 + 0.1 * torch.randn_like(p) if "norm" in name else torch.randn_like(p) * p.shape[-1] ** -0.5)
-    return module.to(DTYPES[case.dtype]).requires_grad_(False)
-
-
-def _layer_inputs(case: Case, device: str, seed: int) -> tuple[torch.Tensor, ...]:
-    from tests.examples.decoder import Sizes
-    (length, hidden), half = case.shapes[0][-2:], Sizes().head // 2
-    generator = torch.Generator().manual_seed(seed)
-    angle = torch.arange(length)[:, None] * 10000.0 ** (-torch.arange(half) / half)
-    angle = torch.cat((angle, angle), -1)[None]
-    tensors = torch.randn(1, length, hidden, generator=generator), angle.cos(), angle.sin()
-    return tuple(t.to(device, DTYPES[case.dtype]) for t in tensors)
-
-
-def cases(dtypes: list[str], only: str = "") -> list[Case]:
-    """Every case in every dtype, in the order of the file, the decoder layer last."""
-    rows = json.loads((Path(__file__).parent / "cases.json").read_text())
-    found = [(r["name"], r["op"], tuple(map(tuple, r["shapes"]))) for r in rows]
-    found += [(f"layer.tinyllama.s{n}", "layer", ((1, n, 2048),)) for n in LENGTHS]
-    return [Case(*row, d) for d in dtypes for row in found if only in row[0]]
-
-
-# ---- in a pool: compile and check ------------------------------------------------------------------------------------
-
-@dataclass
-class Result:
-    case: Case
-    ok: bool = False
-    error: float = math.nan
-    eager_error: float = math.nan
-    allowed: float = math.nan
-    excess: float = math.nan
-    kernels: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    us: float = math.nan
-    eager_us: float = math.nan
-    hot_us: float = math.nan
-    eager_hot_us: float = math.nan
-    failure: str = ""
-
-
-def build(case: Case, numerics: str) -> tuple[Result, bytes]:
-    """Compiles and checks one case. The second value is the pickled Loadable with the names of its parameters."""
+def build(case: Case, numerics: str, target: str) -> tuple[Result, bytes]:
+    """Compiles one case, machine code included. The second value is the pickled Loadable; empty if it failed."""
+    import torch
+    torch.set_num_threads(1)
     from deplodock.capture import capture_module
     from deplodock.pipeline import compile
     from deplodock.runtime.cache import Cache
-    from deplodock.runtime.check import check
-    from deplodock.runtime.program import CompiledProgram, Loadable
-    result = Result(case)
+    from deplodock.runtime.compile import compile_all
+    from deplodock.runtime.program import Loadable
+    result, start = Result(case), time.perf_counter()
     try:
-        start = time.perf_counter()
-        captured = capture_module(case.module(), case.arguments("cpu"))
+        captured = capture_module(*case.example())
         result.seconds["capture"] = time.perf_counter() - start
-        compilation = compile(captured, "h200", numerics)
+        compilation = compile(captured, target, numerics)
         made = Loadable(compilation.torch, compilation.plan, compilation.cuda, compilation.target.arch)
-        result.seconds |= compilation.seconds
         start = time.perf_counter()
-        on_gpu = captured.to("cuda")
-        program = CompiledProgram(made, on_gpu.parameters, "cuda", Cache("cubin"))
-        result.seconds["nvrtc"] = time.perf_counter() - start
+        compile_all([(k.name, k.source) for k in made.kernels], made.arch, Cache("cubin"))
+        result.seconds |= {**compilation.seconds, "nvrtc": time.perf_counter() - start}
         result.kernels = [k.name for k in compilation.plan.kernels]
-        with torch.no_grad():
-            report, = check(program, made.program, on_gpu.inputs, on_gpu.parameters, on_gpu.eager(*on_gpu.inputs))
-        v = report.verdict
-        result.ok, result.error, result.eager_error = report.ok, v.rel_err, v.eager_rel_err
-        result.allowed, result.excess = v.bound, v.excess
-        return result, pickle.dumps((made, list(on_gpu.parameters)))
-    except Exception as e:
-        result.failure = f"{type(e).__name__}: {e}"[:600] + "\n" + traceback.format_exc()[-1200:]
+        return result, pickle.dumps(made)
+    except Exception as error:
+        result.failure = _described(error)
         return result, b""
 
 
-# ---- in one process: time --------------------------------------------------------------------------------------------
+# ---- checking and timing, alone on the GPU ---------------------------------------------------------------------------
 
-def time_case(result: Result, made: bytes) -> None:
+def serve(pipe: Connection) -> None:
+    """The process that has the GPU: (result, Loadable, whether to time) in, result out, until the pipe closes."""
+    while True:
+        try:
+            result, made, timed = pipe.recv()
+        except EOFError:
+            return
+        try:
+            measure_case(result, pickle.loads(made), timed)
+        except Exception as error:
+            result.failure = _described(error)
+        pipe.send(result)
+
+
+def measure_case(result: Result, made, timed: bool) -> None:
+    """Fills in what a case computes and how long it takes."""
+    import torch
+
     from deplodock.runtime.cache import Cache
+    from deplodock.runtime.check import check
     from deplodock.runtime.program import CompiledProgram
     from deplodock.runtime.timing import copies_for, measure
-    loadable, names = pickle.loads(made)
-    module, case = result.case.module().to("cuda"), result.case
-    bytes_ = sum(t.numel() * t.element_size() for t in (*case.arguments("cpu"), *module.state_dict().values()))
-    modules = [module] + [case.module().to("cuda") for _ in range(min(8, copies_for(bytes_)) - 1)] if names else [module] * copies_for(bytes_)
-    sets = [case.arguments("cuda", seed) for seed in range(min(8, len(modules)))]
-    sets = [tuple(t.clone() for t in sets[i % len(sets)]) for i in range(len(modules))]
-    state = [dict(zip(names, parameters_in_order(loadable, m))) for m in modules]
-    programs = [CompiledProgram(loadable, s, "cuda", Cache("cubin")) for s in (state if names else state[:1])]
-    programs = programs if names else programs * len(modules)
+    case = result.case
+
+    def load(module: torch.nn.Module) -> CompiledProgram:
+        held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        return CompiledProgram(made, {v.name: held[v.path] for v in made.program.parameters}, "cuda", Cache("cubin"))
+
     with torch.no_grad():
-        found = measure({"deplodock": [lambda p=p, a=a: p(*a) for p, a in zip(programs, sets)],
-                         "eager": [lambda m=m, a=a: m(*a) for m, a in zip(modules, sets)]}, rounds=7)
-    result.us, result.hot_us = found["deplodock"].cold, found["deplodock"].hot
-    result.eager_us, result.eager_hot_us = found["eager"].cold, found["eager"].hot
+        module, inputs = case.module("cuda"), case.inputs("cuda")
+        program = load(module)
+        held = dict(zip((v.name for v in made.program.parameters), program.parameters))
+        report, = check(program, made.program, inputs, held, (module(*inputs),))
+        v = report.verdict
+        result.ok, result.error, result.eager_error, result.allowed, result.excess = report.ok, v.rel_err, v.eager_rel_err, v.bound, v.excess
+        if not timed:
+            return
+        size = sum(t.nbytes for t in (*inputs, *held.values()))
+        sets = [inputs, *(tuple(t.clone() for t in inputs) for _ in range(copies_for(size) - 1))]
+        modules = [module, *(case.module("cuda") for _ in sets[1:])] if held else [module] * len(sets)
+        programs = [program, *map(load, modules[1:])] if held else [program] * len(sets)
+        found = measure({"deplodock": [lambda p=p, s=s: p(*s) for p, s in zip(programs, sets)],
+                         "eager": [lambda m=m, s=s: m(*s) for m, s in zip(modules, sets)]})
+    ours, eager = found["deplodock"], found["eager"]
+    result.us, result.hot_us, result.host_us = ours.cold, ours.hot, ours.host
+    result.eager_us, result.eager_hot_us, result.eager_host_us = eager.cold, eager.hot, eager.host
+    torch.cuda.empty_cache()
 
 
-def parameters_in_order(loadable, module: torch.nn.Module) -> list[torch.Tensor]:
-    paths = dict(module.named_parameters()) | dict(module.named_buffers())
-    return [paths[v.path] for v in loadable.program.parameters]
+class GpuProcess:
+    """The process behind `serve`, made anew when it has died or does not answer."""
+
+    def __init__(self):
+        self.process, self.pipe = None, None
+
+    def measure(self, result: Result, made: bytes, timed: bool) -> Result:
+        if self.process is None:
+            self.pipe, other = SPAWN.Pipe()
+            self.process = SPAWN.Process(target=serve, args=(other,), daemon=True)
+            self.process.start()
+            other.close()
+        try:
+            self.pipe.send((result, made, timed))
+            if not self.pipe.poll(PATIENCE):
+                result.failure = f"it did not end within {PATIENCE:.0f} s"
+                self.stop()
+                return result
+            answer = self.pipe.recv()
+        except (EOFError, OSError):
+            result.failure = "it took down the process that ran it"
+            self.stop()
+            return result
+        if any(word in answer.failure for word in ("CUDA", "illegal", "LaunchFailed")):    # the context may be lost
+            self.stop()
+        return answer
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.join()
+            self.pipe.close()
+            self.process = None
 
 
-# ---- results ---------------------------------------------------------------------------------------------------------
-
-def write(results: list[Result], numerics: str, folder: Path) -> None:
-    """JSON and a table, with date, GPU and versions."""
-    folder.mkdir(parents=True, exist_ok=True)
-    about = {"date": date.today().isoformat(), "gpu": torch.cuda.get_device_name(), "numerics": numerics,
-             "torch": torch.__version__, "cuda": torch.version.cuda, "python": sys.version.split()[0]}
-    stem = folder / f"{about['gpu'].split()[-1].lower()}-{about['date']}-{numerics}"
-    rows = [asdict(r) for r in results]
-    stem.with_suffix(".json").write_text(json.dumps({"about": about, "results": rows}, indent=1))
-    lines = ["# " + ", ".join(f"{k} {v}" for k, v in about.items()), "",
-             "Microseconds of device time a call; error is relative (Frobenius) against the program in float64. "
-             "`ratio` is eager / deplodock, cold: above 1 is faster than PyTorch.", "",
-             "| case | dtype | kernels | error | eager's | ok | us | eager us | ratio | hot us | eager hot us |",
-             "|---|---|---|---|---|---|---|---|---|---|---|"]
-    for r in results:
-        lines.append(f"| {r.case.name} | {r.case.dtype} | {len(r.kernels)} | {r.error:.2e} | {r.eager_error:.2e} | "
-                     f"{'yes' if r.ok else 'NO ' + r.failure.splitlines()[0][:80] if r.failure else 'NO'} | {r.us:.1f} | {r.eager_us:.1f} | "
-                     f"{r.eager_us / r.us:.2f} | {r.hot_us:.1f} | {r.eager_hot_us:.1f} |")
-    for d in dict.fromkeys(r.case.dtype for r in results):
-        ratios = [r.eager_us / r.us for r in results if r.case.dtype == d and r.us > 0]
-        if ratios:
-            lines += ["", f"{d}: {sum(r.ok for r in results if r.case.dtype == d)} of {sum(r.case.dtype == d for r in results)} keep the "
-                      f"promise; geometric mean of ratios {geometric_mean(ratios):.2f}, least {min(ratios):.2f}, "
-                      f"{sum(x > 1 for x in ratios)} of {len(ratios)} faster than eager"]
-    stem.with_suffix(".md").write_text("\n".join(lines) + "\n")
+def _described(error: Exception) -> str:
+    text = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {text[0][:300]}\n{traceback.format_exc()[-1500:]}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dtype", nargs="+", default=list(DTYPES), choices=DTYPES)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="a part of the cases' names")
     parser.add_argument("--numerics", default="default", choices=("strict", "default", "fast"))
-    parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--workers", type=int, default=min(8, max(1, (os.cpu_count() or 2) - 2)))
-    parser.add_argument("--no-times", action="store_true")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="wall clock, after which no case is begun")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument("--no-times", action="store_true", help="check only")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args()
-    end, results = time.monotonic() + args.seconds, []
-    todo = cases(args.dtype, args.only)
-    pool = ProcessPoolExecutor(args.workers, mp_context=get_context("spawn"))
-    jobs = [pool.submit(build, c, args.numerics) for c in todo]
-    for i, job in enumerate(jobs):
+    end = time.monotonic() + args.seconds
+
+    from deplodock.cli.program import target_or_default
+    from deplodock.runtime.launch import require_gpu
+    require_gpu()
+    import torch
+    facts, target = about(torch.cuda.get_device_name(), args.numerics), target_or_default(None).name
+    todo, results, gpu = cases(args.dtype, args.only), [], GpuProcess()
+    pool = ProcessPoolExecutor(args.workers, mp_context=SPAWN)
+    jobs = [pool.submit(build, case, args.numerics, target) for case in todo]
+    for case, job in zip(todo, jobs):
         if time.monotonic() > end:
+            print(f"out of time: {len(todo) - len(results)} cases were not begun")
             break
-        result, made = job.result()
+        result, made = _finished(job, case, end)
+        if made:
+            result = gpu.measure(result, made, not args.no_times)
         results.append(result)
-        if made and not args.no_times:
-            try:
-                time_case(result, made)
-            except Exception as e:
-                result.failure = f"timing: {type(e).__name__}: {e}"[:600] + traceback.format_exc()[-1200:]
-        torch.cuda.empty_cache()
-        print(f"{result.case.name:38s} {result.case.dtype:5s} {'ok' if result.ok else 'WRONG':5s} error {result.error:.2e} eager {result.eager_error:.2e} "
-              f"{len(result.kernels)} kernels {result.us:8.1f} us, eager {result.eager_us:8.1f}  x{result.eager_us / result.us:5.2f}", flush=True)
-        if result.failure:
-            print(result.failure, flush=True)
-        if i + 1 == len(jobs) or jobs[i + 1] and todo[i + 1].dtype != todo[i].dtype or i % 20 == 19:
-            write(results, args.numerics, args.out)
-    write(results, args.numerics, args.out)
+        print(result.line, flush=True)
+        table = write(results, facts, args.out)
+    gpu.stop()
+    for process in list(pool._processes.values()):
+        process.kill()
     pool.shutdown(wait=False, cancel_futures=True)
+    print(f"wrote {table}")
+
+
+def _finished(job: Future, case: Case, end: float) -> tuple[Result, bytes]:
+    """What a worker has made of a case; a failure if it died or is not done in time."""
+    try:
+        return job.result(None if math.isinf(end) else max(1.0, end - time.monotonic()))
+    except TimeoutError:
+        return Result(case, failure="it was not compiled in time"), b""
+    except Exception as error:                # a worker that died takes the whole pool with it
+        return Result(case, failure=_described(error)), b""
 
 
 if __name__ == "__main__":

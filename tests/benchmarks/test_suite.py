@@ -1,0 +1,67 @@
+"""The suite without a GPU: its cases are what they should be, one compiles, results become files."""
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from collections import Counter
+
+import pytest
+import torch.nn.functional as F
+
+
+from benchmarks.cases import Case, cases
+from benchmarks.report import Result, write
+from benchmarks.suite import build
+
+
+def test_the_cases():
+    found = cases(["f32", "bf16"])
+    assert Counter(c.dtype for c in found) == {"f32": 87, "bf16": 87}
+    operators = Counter(c.op for c in found if c.dtype == "f32")
+    assert operators["layer"] == 3 and sum(operators.values()) == 87
+    assert [c.shapes for c in cases(["f16"], "layer")] == [((1, n, 2048),) for n in (32, 128, 512)]
+
+
+@pytest.mark.parametrize("op", ["matmul", "matmul_add", "rmsnorm", "softmax", "silu_mul", "silu_mul_matmul", "sdpa", "naive_attn"])
+def test_the_data(op):
+    """A case of each kind runs in PyTorch and stays finite."""
+    case = next(c for c in cases(["f32"]) if c.op == op)
+    module, example = case.example()
+    inputs = case.inputs("cpu")
+    assert [(t.shape, t.dtype) for t in example] == [(t.shape, t.dtype) for t in inputs]
+    result = module(*inputs)
+    assert result.isfinite().all() and 0.01 < result.std() < 10
+
+
+def test_naive_attention_is_causal_attention():
+    case = Case("naive", "naive_attn", ((1, 2, 16, 8),) * 3, "f32")
+    q, k, v, m = case.inputs("cpu")
+    expected = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    assert torch.allclose(case.module("cpu")(q, k, v, m), expected, atol=1e-6)
+
+
+def test_a_case_is_compiled_without_a_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("DEPLODOCK_CACHE", str(tmp_path))
+    result, made = build(Case("rmsnorm", "rmsnorm", ((1, 32, 256), (256,)), "bf16"), "default", "h200")
+    assert result.failure == "" and result.kernels == ["k_rms_norm"] and "nvrtc" in result.seconds
+    assert pickle.loads(made).arch == "sm_90a" and list((tmp_path / "cubin").glob("??/*"))
+
+
+def test_a_failure_is_a_result():
+    result, made = build(Case("broken", "matmul", ((2, 3), (4, 5)), "f32"), "default", "h200")
+    assert made == b"" and result.failure and not result.ok
+
+
+def test_results_become_a_table_and_json(tmp_path):
+    a, b, c = (Case(n, "softmax", ((1, 2),), "f32") for n in ("good", "bad", "broken"))
+    results = [Result(a, True, 1e-7, 2e-7, 4e-7, 0.5, ["k"], {}, 10, 9, 20, 15, 14, 30), Result(b, False, 1e-3, 2e-7, 4e-7, 9, ["k"]),
+               Result(c, failure="LaunchFailed: gone\ntrace")]
+    table = write(results, {"gpu": "NVIDIA H200", "date": "2026-11-30", "numerics": "default", "torch": "2.13"}, tmp_path)
+    assert table.name == "h200-2026-11-30-default.md"
+    text = table.read_text()
+    assert "1 of 3 keep the promise; 1 of 1 faster than eager, geometric mean 1.50" in text
+    assert "| good | f32 | 1 | 1.00e-07 | 2.00e-07 | kept | 10.0 | 15.0 | 1.50 |" in text
+    assert "**BROKEN**" in text and "failed: LaunchFailed: gone" in text and "trace" not in text
+    found = json.loads(table.with_suffix(".json").read_text())
+    assert found["results"][1]["us"] is None and found["results"][0]["us"] == 10 and math.isclose(found["results"][0]["error"], 1e-7)
