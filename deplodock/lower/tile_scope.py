@@ -28,6 +28,10 @@ K_STEP = 16
 """Elements along k of one product of a tensor core, for 16-bit operands."""
 
 
+REGISTERS = 255
+"""32-bit registers that a thread can have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """What an axis means here: `span` elements from base + off, of a tile of `tile` elements at base."""
@@ -152,6 +156,8 @@ class Scope:
         return self._names.new(hint)
 
     def reg(self, hint: str, dtype: Dtype, layout: Layout) -> Reg:
+        registers = -(-layout.size * dtype.bytes // 4) if dtype.bytes != 1 else layout.size
+        self.require(registers <= REGISTERS, f"{hint} takes {registers} registers of a thread, which has {REGISTERS}")
         return Reg(self.name(hint), dtype, layout)
 
     def emit(self, s: Stmt) -> None:
