@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.layout import Layout, Shared, log2
@@ -17,35 +17,10 @@ from deplodock.lower.flatten import identity
 from deplodock.lower.layout import copy_layout
 from deplodock.lower.structure import affine
 from deplodock.lower.tile_body import guarded, is_padded, lower, offsets, staged
-from deplodock.lower.tile_scope import K_STEP, Level, Roles, Scope
+from deplodock.lower.tile_scope import K_STEP, Item, Level, Roles, Scope
 
 PARTIAL = 64
 """Terms of a partial sum; a sum of up to twice as many is not divided."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A product under the schedule at hand: its operands, and the tiled axes of its rows and columns."""
-    left: Term | None
-    right: Term
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    dtype: Dtype | None
-
-
-@dataclass
-class Item:
-    """What a loop accumulates for one fold, or for all parts of one: `folds` are the results that it gives."""
-    folds: dict[Fold, int]
-    monoid: str
-    bodies: tuple[Term, ...]
-    plan: Plan | None
-    accs: tuple[Reg, ...] = ()
-    part: Reg | None = None
-    layout: Layout | None = None
-    """Of a tile of elements."""
-    turns: int = 1
-    """Slices of a chunk, which idle warps take in turns."""
 
 
 @contextmanager
@@ -59,10 +34,10 @@ def narrowed(s: Scope, axis: Axis, off: int, step: int):
     s.bind[axis.name] = chunk
 
 
-def slices(s: Scope, axis: Axis, items: list[Item], roles: Roles | None, lag: int = 0, fresh: bool = False) -> None:
+def slices(s: Scope, axis: Axis, items: list[Item], roles: Roles | None, lag: int = 0) -> None:
     """acc = acc (monoid) fold of the body over the chunk, for all items, slice by slice where one is a product."""
     if s.knobs.atom == "wgmma" and any(i.plan for i in items):
-        _async_slices(s, axis, items, roles, lag, fresh)
+        _async_slices(s, axis, items, roles, lag)
         return
     s.evaluate([b for i in items for b in i.bodies])    # folds inside: once a chunk, whatever the slices
     tile, step = s.bind[axis.name].tile, _step_of(s, axis, items)
@@ -72,7 +47,7 @@ def slices(s: Scope, axis: Axis, items: list[Item], roles: Roles | None, lag: in
             for i in items:
                 if i.plan:
                     _multiply(s, i, axis, roles, *operands[id(i)])
-                else:
+                elif i.open is None:
                     _reduce(s, i, axis, roles, off // step, tile // step)
         if (off + step) % PARTIAL == 0 or off + step == tile:
             for i in items:
@@ -115,7 +90,7 @@ def _multiply(s: Scope, item: Item, axis: Axis, roles: Roles, left: Term, right:
     s.emit(Mma(item.part or item.accs[0], a, b, s.knobs.atom, axis.name))
 
 
-def _async_slices(s: Scope, axis: Axis, items: list[Item], roles: Roles, lag: int, fresh: bool) -> None:
+def _async_slices(s: Scope, axis: Axis, items: list[Item], roles: Roles, lag: int) -> None:
     """With wgmma: register operands first, then all products of the chunk in flight, then what runs beside them."""
     products, beside = [i for i in items if i.plan], [i for i in items if not i.plan]
     s.evaluate([b for i in products for b in i.bodies])
@@ -128,9 +103,10 @@ def _async_slices(s: Scope, axis: Axis, items: list[Item], roles: Roles, lag: in
                 a, b = _source(s, left, rows, roles), _source(s, right, columns, roles)
                 s.require(isinstance(b, Operand), "the right factor of a wgmma is computed, or not contiguous: it must be read "
                                                   "from shared memory")
-                mmas.append(Mma(i.accs[0], a, b, "wgmma", axis.name, fresh and off == 0))
+                mmas.append(Mma(i.accs[0], a, b, "wgmma", axis.name, i.fresh and off == 0))
     accs = tuple(dict.fromkeys(m.acc for m in mmas))
-    for stmt in (MmaFence(() if fresh else accs), *mmas, MmaCommit()):
+    kept = tuple(dict.fromkeys(i.accs[0] for i in products if not i.fresh))
+    for stmt in (MmaFence(kept), *mmas, MmaCommit()):
         s.emit(stmt)
     if beside:
         s.evaluate([b for i in beside for b in i.bodies])

@@ -17,11 +17,11 @@ from deplodock.ir.dtype import Dtype
 from deplodock.ir.layout import Layout
 from deplodock.ir.loop import Axis, Fold, Index, Load, Term, const, dtype, index, loads, subst
 from deplodock.ir.tile import Combine, Fill, For, MmaWait, Promote, origin
-from deplodock.lower.flatten import identity, outer_folds
+from deplodock.lower.flatten import all_folds, identity, outer_folds
 from deplodock.lower.structure import affine, limits, product, siblings, slack
-from deplodock.lower.tile_chunk import PARTIAL, Item, Plan, in_memory, promoted_inside, slices, spare
+from deplodock.lower.tile_chunk import PARTIAL, in_memory, promoted_inside, slices, spare
 from deplodock.lower.tile_online import finish_online, online, score_frame, start_online
-from deplodock.lower.tile_scope import K_STEP, Bound, Level, Roles, Scope, flipped
+from deplodock.lower.tile_scope import K_STEP, Bound, Item, Level, Plan, Roles, Scope, flipped
 
 
 def evaluate(s: Scope, bodies) -> None:
@@ -103,13 +103,14 @@ def loop(s: Scope, group: list[Fold]) -> None:
     fresh = whole and atom == "wgmma"
     for item in items:
         _start(s, item, axis, roles, fresh)
+        _offer(s, item, axis, [i for i in items if i is not item])
     s.levels.append(inner)
     sums, onlines = [i for i in items if i.monoid != "online"], [i for i in items if i.monoid == "online"]
     # An operand that is computed into registers is overwritten by the next chunk: its products end with their own chunk.
     held = any(i.plan and not (in_memory(i.plan.left) and in_memory(i.plan.right)) for i in sums)
     lag = int(atom == "wgmma" and not whole and not held and not onlines and planned is not None)
     if sums:
-        slices(s, axis, sums, roles, lag, fresh)
+        slices(s, axis, sums, roles, lag)
     for item in onlines:
         online(s, item, axis, roles)
     _promote(s, sums, axis, tile)
@@ -222,11 +223,34 @@ def _start(s: Scope, item: Item, axis: Axis, roles: Roles | None, fresh: bool) -
         names = (*item.plan.rows, *item.plan.columns) if item.plan else ()
         behind = replace(roles, k=None) if roles else None
         layout = s.frame([s.bind[a].axis for a in names], behind) if item.plan else rest
-        item.accs = (s.reg("acc", d, layout),)
-        s.emit(Fill(item.accs[0], None if fresh and item.plan else identity(item.monoid, d)))
+        if _accepted(s, item, layout, d):
+            return
+        item.accs, item.fresh = (s.reg("acc", d, layout),), fresh and item.plan is not None
+        s.emit(Fill(item.accs[0], None if item.fresh else identity(item.monoid, d)))
         if _divided(s, item, axis):
             item.part = s.reg("part", d, layout)
             s.emit(Fill(item.part, identity("sum", d)))
+
+
+def _offer(s: Scope, item: Item, axis: Axis, others: list[Item]) -> None:
+    """A sum whose body is a sum: the one inside may add into the accumulators of the one around it."""
+    body = item.bodies[0]
+    if (item.monoid == "sum" and item.plan is None and item.part is None and s.bind[axis.name].tile == 1
+            and isinstance(body, Fold) and body.monoid == "sum"
+            and not any(body in all_folds(i.bodies) for i in others)):
+        s.around[_same(s, body)] = item
+
+
+def _accepted(s: Scope, item: Item, layout: Layout, d: Dtype) -> bool:
+    """Whether a sum adds into the accumulators of the sum around it: both lie alike, and no partial sum gets too long."""
+    (f,) = item.folds
+    around = s.around.get(f)
+    if around is None or item.monoid != "sum" or around.accs[0].layout != layout or around.accs[0].dtype != d:
+        return False
+    if d == Dtype.f32 and (item.plan is None or s.knobs.atom == "fma"):
+        return False
+    item.accs, item.within, around.open = around.accs, around, (f.axes[0].name, (), ())
+    return True
 
 
 def _divided(s: Scope, item: Item, axis: Axis) -> bool:
@@ -253,7 +277,12 @@ def _finish(s: Scope, item: Item, axis: Axis, outer: Level) -> None:
     if item.monoid == "online":
         finish_online(s, item, axis, lanes, warps, outer)
         return
-    if not item.plan and (lanes or warps):
+    if item.within:
+        item.within.open = (axis.name, *((lanes, warps) if not item.plan else ((), ())))
+    elif item.open:
+        if item.open[1] or item.open[2]:
+            s.emit(Combine(item.accs, item.monoid, *item.open))
+    elif not item.plan and (lanes or warps):
         s.emit(Combine(item.accs, item.monoid, axis.name, lanes, warps))
     for f, part in item.folds.items():
         outer.memo[f] = item.accs[part]

@@ -13,8 +13,8 @@ from deplodock.ir.loop import Axis, Cast, Const, Load, Op, Term, const, dtype, o
 from deplodock.ir.tile import Assign, Combine, Fill, Map, Reduce, Reg
 from deplodock.lower.flatten import identity
 from deplodock.lower.tile_body import lower
-from deplodock.lower.tile_chunk import Item, Plan, leaf, masked, slices
-from deplodock.lower.tile_scope import Level, Roles, Scope
+from deplodock.lower.tile_chunk import leaf, masked, slices
+from deplodock.lower.tile_scope import Item, Level, Plan, Roles, Scope
 
 LOG2E = 1.4426950408889634
 

@@ -58,6 +58,37 @@ class Roles:
     k_first: tuple[bool, bool] = (True, True)
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A product under the schedule at hand: its operands, and the tiled axes of its rows and columns."""
+    left: Term | None
+    right: Term
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    dtype: Dtype | None
+
+
+@dataclass
+class Item:
+    """What a loop accumulates for one fold, or for all parts of one: `folds` are the results that it gives."""
+    folds: dict[Fold, int]
+    monoid: str
+    bodies: tuple[Term, ...]
+    plan: Plan | None
+    accs: tuple[Reg, ...] = ()
+    part: Reg | None = None
+    layout: Layout | None = None
+    """Of a tile of elements."""
+    turns: int = 1
+    """Slices of a chunk, which idle warps take in turns."""
+    fresh: bool = False
+    """The first product overwrites the accumulators."""
+    within: Item | None = None
+    """The sum around this one, into whose accumulators it adds."""
+    open: tuple[str, tuple[int, ...], tuple[int, ...]] | None = None
+    """The axis of a sum within this one that adds into its accumulators, and the lane and warp bits that hold its parts."""
+
+
 @dataclass
 class Level:
     """stmts: shared with the level around it where this is no loop. axis: of the loop. binds: the axis that has a
@@ -140,6 +171,7 @@ class Scope:
         self.guards: tuple[Compare, ...] = ()
         self.locals: dict[Term, Reg] = {}
         self.stashed: dict[Term, SharedTile] = {}
+        self.around: dict[Fold, Item] = {}
         self.mirrors: dict[Fold, tuple[Fold, Axis | None]] = {}
         self._names = names
         self.spreads, self.warp_bits = spreads(flat, knobs)[0], log2(warps)
