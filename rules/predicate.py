@@ -9,7 +9,7 @@ import math
 
 from deplodock.facts import assumed_finite, atomic, equivalent, finite, of_dtype, proved, selects, some_key, very_low
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Body, Iota, Load, Tensor, const, op, where
+from deplodock.ir.loop import Body, Cast, Iota, Load, Tensor, const, op, where
 from deplodock.law import Axes, Index, Indices, Int, Pred, Value, law, literal, online_sum, reduce, rewrite, shifted
 
 
@@ -72,6 +72,13 @@ def load_flip(t: Tensor, p: Index, at0: Indices, at1: Indices, i: Indices):
     """where(p = 0, t[.. a ..], t[.. b ..]) = t[.. a + p·(b - a) ..], p of extent 2; rotate-half is t[.. 1 - p ..]"""
     zero = op("eq", Iota(p), const(Dtype.i64, 0))
     return rewrite(where(zero, Load(t, at0), Load(t, at1))).to(Load(t, i), selects(p, at0, at1, i))
+
+
+@law("exact")
+def load_flip_cast(t: Tensor, p: Index, at0: Indices, at1: Indices, i: Indices, d: Dtype):
+    """where(p = 0, cast(d, t[.. a ..]), cast(d, t[.. b ..])) = cast(d, t[.. a + p·(b - a) ..]), p of extent 2"""
+    zero = op("eq", Iota(p), const(Dtype.i64, 0))
+    return rewrite(where(zero, Cast(d, Load(t, at0)), Cast(d, Load(t, at1)))).to(Cast(d, Load(t, i)), selects(p, at0, at1, i))
 
 
 @law("exact")

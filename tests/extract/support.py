@@ -10,6 +10,7 @@ from deplodock.ir.egraph import EGraph
 from deplodock.saturate import saturate
 from deplodock.target import target
 from extract.extract import Extraction, extract_from
+from extract.kernels import BEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class Saturated:
     entered: Entered
     egraph: EGraph
 
-    def extract(self, numerics: str = "default", gpu: str = "h200", best: int | None = None) -> Extraction:
+    def extract(self, numerics: str = "default", gpu: str = "h200", best: int = BEST) -> Extraction:
         return extract_from(self.egraph, self.entered, target(gpu), numerics, best)
 
 
