@@ -114,6 +114,13 @@ def test_a_wrong_launch_is_refused(launch, says):
         emulate(kernel("out[0] = 1.0f;"), [launch], {"out": np.zeros(64, np.float32)})
 
 
+@pytest.mark.parametrize("declaration", ["extern __shared__ float raw[];", "extern __shared__ __align__(16) float raw[];"])
+def test_dynamic_shared_memory_under_a_name_of_its_own(declaration):
+    body = "raw[threadIdx.x] = 2.0f * threadIdx.x;\n  dd_sync();\n  out[threadIdx.x] = raw[31 - threadIdx.x];"
+    assert once(f"{declaration}\n  {body}", shared=128)[:32].tolist() == [2.0 * (31 - i) for i in range(32)]
+    assert {f.kind for f in faults(f"{declaration}\n  {body}", shared=124)} >= {"bounds"}
+
+
 # ---- programs of several kernels -------------------------------------------------------------------------------------
 
 def test_kernels_run_in_order_and_share_buffers():
@@ -148,6 +155,18 @@ def test_the_second_time_nothing_is_compiled(monkeypatch, tmp_path):
     case.run()
     monkeypatch.setattr(build, "_gcc", lambda *a: pytest.fail("g++ was called"))
     case.run()
+
+
+def test_a_kernel_that_did_not_change_is_not_compiled_again(monkeypatch, tmp_path):
+    monkeypatch.setenv("DEPLODOCK_CACHE", str(tmp_path))
+    compiled, gcc = [], build._gcc
+    monkeypatch.setattr(build, "_gcc", lambda arguments, where, names: (compiled.append(names), gcc(arguments, where, names)))
+    first, second = kernel("out[0] = 1.0f;", name="first"), kernel("out[0] = 2.0f;", name="second")
+    build.build(first | second)
+    assert sorted(compiled) == ["first", "first, second", "second", "the runtime"]
+    compiled.clear()
+    build.build(first | kernel("out[0] = 3.0f;", name="second"))
+    assert sorted(compiled) == ["first, second", "second"]
 
 
 def test_the_same_schedule_twice_gives_the_same_bits():

@@ -4,8 +4,14 @@
     emulate         any CUDA text, with launches spelled out
 
 What is checked: bounds of shared and global memory, alignment, reads of what nobody wrote, races (by exact
-happens-before), missing waits and proxy fences of asynchronous copies and wgmma, mbarriers, divergent barriers, deadlock.
-A fault raises EmulationFault. The runtime's parts are documented in host/*.h and host/*.cc.
+happens-before, so whatever the schedule and the result), missing waits and proxy fences of asynchronous copies and of wgmma,
+mbarriers, register budgets, divergent barriers, deadlock. Asynchronous work lands as late as is legal. A fault raises
+EmulationFault; an index outside its dimension, which is the caller's mistake, IndexOutOfRange.
+
+What it cannot show: anything that ptxas decides (registers, spills, serialised products), the tensor cores' own arithmetic
+(here sums are in f32, in order), an order between blocks that an atomic gives by luck, blocks that wait for each other (they
+run one after another), proxy fences for global memory, a read of shared memory beyond the four that are remembered, and speed.
+The parts of the runtime are documented in host/*.h and host/*.cc. It needs g++ on x86-64 Linux.
 """
 from typing import Any, Mapping, Sequence
 

@@ -11,7 +11,10 @@
 
 #include "collective.h"
 
-extern thread_local char emu_dynamic_shared[];             // entry.h: 16 bytes past a 1024-byte boundary
+// Dynamic shared memory. The ABI promises 16 bytes of alignment and no more: it starts 16 past a 1024-byte boundary.
+asm(".pushsection .tbss,\"awT\",@nobits\n.p2align 10\n.zero 16\n.globl emu_dynamic_shared\n.type emu_dynamic_shared, @object\n"
+    "emu_dynamic_shared:\n.zero 232448\n.zero 1008\n.popsection");
+extern thread_local char emu_dynamic_shared[];
 
 namespace emu {
 Launch launch;

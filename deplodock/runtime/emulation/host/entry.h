@@ -1,15 +1,13 @@
-// The end of a translation unit of kernels: the table of its entries, its dynamic shared memory, the probe.
+// The end of a translation unit: makes its kernel known to the runtime, which finds all kernels in one section.
 //
-// build.py writes, after the kernels: EMU_SHARED(name) for each name that kernels give their dynamic shared memory, then
-// EMU_ENTRIES(EMU_ENTRY(kernel), ..).
+// build.py writes EMU_SHARED for dynamic shared memory that the kernel declares under a name of its own, before the
+// kernel, and EMU_KERNEL after it. The probe is one store, compiled as the kernel is: the runtime calls it to see whether
+// the compiler instruments.
 #pragma once
+#include "interface.h"
 
-// The ABI promises 16 bytes of alignment for dynamic shared memory and no more: it starts 16 past a 1024-byte boundary.
-asm(".pushsection .tbss,\"awT\",@nobits\n.p2align 10\n.zero 16\n.globl emu_dynamic_shared\nemu_dynamic_shared:\n"
-    ".zero 232448\n.zero 1008\n.popsection");
-#define EMU_SHARED(name) asm(".globl " #name "\n.set " #name ", emu_dynamic_shared");
-#define EMU_ENTRY(kernel) emu::Caller<kernel>::entry(#kernel)
-#define EMU_ENTRIES(...)                                                                   \
-  extern "C" const emu::Entry emu_entries[] = {__VA_ARGS__};                               \
-  extern "C" const int emu_entry_count = sizeof emu_entries / sizeof emu_entries[0];       \
-  extern "C" void emu_probe(volatile int* p) { *p = 1; }
+#define EMU_SHARED(type, name) extern thread_local type name[] asm("emu_dynamic_shared");
+#define EMU_KERNEL(kernel)                                                                             \
+  static void emu_probe(volatile int* p) { *p = 1; }                                                   \
+  static const emu::Entry emu_entry = emu::Caller<kernel>::entry(#kernel, emu_probe);                  \
+  __attribute__((section("emu_entries"), used)) static const emu::Entry* const emu_listed = &emu_entry;

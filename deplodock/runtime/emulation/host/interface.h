@@ -77,12 +77,13 @@ void wgmma_commit();
 void wgmma_wait(u32 groups_left);
 void registers(u32 count, int increase);                  // setmaxnreg
 
-// ---- the kernels of a translation unit -------------------------------------------------------------------------------
+// ---- what a translation unit says of its kernel ------------------------------------------------------------------------
 struct Entry {
   const char* name;
   void (*call)(void** arguments);
   u32 parameters;
   u64 read_only;                  // bit i: parameter i is a pointer to const
+  void (*probe)(volatile int*);
 };
 
 template <class T> struct Plain { typedef T type; };
@@ -104,8 +105,8 @@ template <class... P, void (*kernel)(P...)> struct Caller<kernel> {
   }
   static void call(void** a) { spread(a, typename Count<sizeof...(P)>::type{}); }
   template <int... I> static constexpr u64 mask(Numbers<I...>) { return (((u64)reads_only<P> << I) | ... | 0); }
-  static constexpr Entry entry(const char* name) {
-    return {name, call, sizeof...(P), mask(typename Count<sizeof...(P)>::type{})};
+  static constexpr Entry entry(const char* name, void (*probe)(volatile int*)) {
+    return {name, call, sizeof...(P), mask(typename Count<sizeof...(P)>::type{}), probe};
   }
 };
 

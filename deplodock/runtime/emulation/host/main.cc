@@ -24,9 +24,8 @@
 
 #include "state.h"
 
-extern "C" const emu::Entry emu_entries[];
-extern "C" const int emu_entry_count;
-extern "C" void emu_probe(volatile int*);
+extern "C" const emu::Entry* const __start_emu_entries[];  // the linker's names for the ends of the section (entry.h)
+extern "C" const emu::Entry* const __stop_emu_entries[];
 
 namespace emu {
 void forget_host_threads();
@@ -116,8 +115,8 @@ void begin_kernel(std::istream& in) {
   in >> name >> launch.grid.x >> launch.grid.y >> launch.grid.z >> launch.block.x >> launch.block.y >> launch.block.z >>
       launch.cluster >> launch.shared;
   launch.entry = nullptr;
-  for (int i = 0; i < emu_entry_count; ++i)
-    if (name == emu_entries[i].name) launch.entry = &emu_entries[i];
+  for (auto e = __start_emu_entries; e < __stop_emu_entries; ++e)
+    if (name == (*e)->name) launch.entry = *e;
   if (!launch.entry) refuse("there is no kernel " + name);
   if (launch.shared > SHARED_BYTES) refuse("more than 227 KB of dynamic shared memory: " + std::to_string(launch.shared) + " bytes");
   const u32 threads = launch.block.x * launch.block.y * launch.block.z;
@@ -150,12 +149,25 @@ bool go() {
   return fine;
 }
 
+void set_options(std::istream& in) {
+  in >> launch.checked >> launch.seed >> launch.workers >> launch.grain;
+  if (!launch.checked) return;
+  for (auto e = __start_emu_entries; e < __stop_emu_entries; ++e) {
+    int probed = 0;
+    instrumented = false;
+    (*e)->probe(&probed);
+    if (instrumented) continue;
+    fault("uninstrumented", 0, 0, "the compiler did not instrument kernel %s: nothing would be checked", (*e)->name);
+    _exit(3);
+  }
+}
+
 void run(std::istream& in) {
   std::string line, item;
   while (std::getline(in, line)) {
     std::istringstream words(line);
     words >> item;
-    if (item == "options") words >> launch.checked >> launch.seed >> launch.workers >> launch.grain;
+    if (item == "options") set_options(words);
     else if (item == "buffer") add_buffer(words);
     else if (item == "kernel") begin_kernel(words);
     else if (item == "pointer") add_pointer(words);
@@ -173,13 +185,7 @@ int main(int count, char** arguments) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);                        // never outlive the parent
   std::ifstream in(count > 1 ? arguments[1] : "/dev/stdin");
   emu::install_crash_handlers();
-  int probed = 0;
-  emu_probe(&probed);                                      // compiled as the kernels are: one store
   emu::run(in);
-  if (emu::launch.checked && !emu::instrumented) {
-    emu::fault("uninstrumented", 0, 0, "the compiler did not instrument the kernels: nothing was checked");
-    _exit(3);
-  }
   for (size_t i = 0; i < emu::launch.buffers.size(); ++i)
     if (emu::launch.buffers[i].written) printf("WRITTEN %zu\n", i);
   fflush(stdout);
