@@ -65,17 +65,28 @@ class Flat:
 
 
 def flatten(kernel: Kernel, facts: Facts) -> tuple[Flat, ...]:
-    """The parts of a kernel: outputs over one set of axes (or a subset of it) share a part. None for empty outputs."""
+    """The parts of a kernel. Outputs over one set of axes share a part; so does one over some of them, if the others
+    compute its folds anyway. Outputs without elements are in none."""
     outs = [o for o in kernel.outs if all(a.extent for a in o.axes)]
     groups: list[list[Output]] = []
-    for o in sorted(outs, key=lambda o: -len(o.axes)):
-        home = next((g for g in groups if {a for a in o.axes if a.extent > 1} <= set(g[0].axes)), None)
+    for o in sorted(outs, key=lambda o: -len(_axes(o))):
+        home = next((g for g in groups if _axes(o) == _axes(g[0]) or _axes(o) < _axes(g[0]) and _loops(o) <= _loops(*g)), None)
         if home is None:
             groups.append([o])
         else:
             home.append(o)
     written = {o.buffer.name for o in kernel.outs}
     return tuple(_Flattening(sorted(g, key=outs.index), facts, written).flat() for g in groups)
+
+
+def _axes(o: Output) -> frozenset[Axis]:
+    return frozenset(a for a in o.axes if a.extent > 1)
+
+
+def _loops(*outs: Output) -> set[tuple]:
+    """What the folds of outputs run over: all parts of an online fold have its scores in common."""
+    return {(f.monoid, f.axes, f.bodies[:1] if f.monoid == "online" else f.bodies)
+            for f in all_folds(o.body for o in outs)}
 
 
 def params(kernel: Kernel, facts: Facts) -> tuple[Param, ...]:

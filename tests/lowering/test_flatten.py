@@ -4,8 +4,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from deplodock.ir.dtype import Dtype, f32, i64
-from deplodock.ir.loop import Axis, Fold, Gathered, children, dtype, gathers, index, load
+from deplodock.ir.dtype import Dtype, f32
+from deplodock.ir.loop import Axis, fold, load
 from deplodock.ir.meaning import Meaning
 from deplodock.lower.flatten import all_folds, factored, flatten
 from deplodock.lower.structure import axes_of
@@ -111,6 +111,18 @@ def test_parts_are_outputs_with_axes_of_their_own():
     assert [a.name for a in first.axes] == ["m", "q"] and [a.name for a in second.axes] == ["m", "v"]
     (only,) = axes_of(t.attention_parts(2, 8, 8, 16))
     assert len(only.flat.outs) == 3
+
+
+def test_an_output_over_fewer_axes_has_a_part_where_others_would_compute_its_folds_again():
+    """The keys of grouped heads beside the queries: a block for each group of queries would compute the keys once more."""
+    m, g, n, k = (Axis(*a) for a in (("m", 8), ("g", 2), ("n", 16), ("k", 32)))
+    x, wq, wk = t.tensor("x", f32, m, k), t.tensor("wq", f32, g, n, k), t.tensor("wk", f32, n, k)
+    q = fold("sum", (k,), (load(x, m, k) * load(wq, g, n, k),))
+    keys = fold("sum", (k,), (load(x, m, k) * load(wk, n, k),))
+    parts = axes_of(t.kernel("queries_and_keys", (t.tensor("y", f32, m, g, n), q), (t.tensor("h", f32, m, n), keys)))
+    assert [[a.name for a in p.axes] for p in parts] == [["m", "g_n"], ["m", "n"]]
+    (joined,) = axes_of(t.add_rmsnorm(8, 16))
+    assert len(joined.flat.outs) == 2
 
 
 def test_what_a_schedule_is_made_for():
