@@ -87,10 +87,11 @@ class Shape:
         return tuple(sorted(made.items()))
 
     def _tiles(self, axes: tuple[Axis, ...], elements: int) -> dict[str, int]:
-        """A tile of so many elements over a group of axes: whole inner axes, then a part of the next."""
-        knobs = {}
-        for a in reversed(axes):
-            tile = min(elements, power(a.extent)) if a is not axes[0] else elements
+        """A tile of so many elements over a group of axes: those that folds read backwards, whole inner axes, then a part
+        of the next."""
+        knobs, mirrored = {}, frozenset().union(*(p.mirrored for p in self.parts))
+        for a in sorted(reversed(axes), key=lambda a: a not in mirrored):
+            tile = min(elements, power(a.extent)) if a is not axes[0] or a in mirrored else elements
             knobs[f"tile.{a.name}"] = tile
             elements = max(1, elements // tile)
         return knobs

@@ -18,7 +18,7 @@ from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Axis, Cast, Const, Fold, Index, Iota, Op, Term, const, dtype, index, loads, op, subst, where
 from deplodock.ir.plan import Kernel
 from deplodock.ir.tile import Compare
-from deplodock.lower.flatten import Facts, Flat, flatten, identity, outer_folds
+from deplodock.lower.flatten import Facts, Flat, all_folds, flatten, identity, outer_folds
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,12 @@ class Structure:
     axes: tuple[Axis, ...]
     loops: tuple[Loop, ...]
     flat: Flat
+
+    @property
+    def mirrored(self) -> frozenset[Axis]:
+        """Axes of two that folds read backwards: where a tile holds both halves, such a fold is computed once."""
+        folds = all_folds(o.body for o in self.flat.outs)
+        return frozenset(a for f in folds for a in backwards(f) if a.extent == 2 and a in self.axes)
 
 
 def axes_of(kernel: Kernel, facts: Facts = {}) -> tuple[Structure, ...]:
@@ -108,6 +114,11 @@ def streams(f: Fold) -> frozenset[tuple]:
     (a,) = f.axes
     return frozenset((l.tensor, tuple(_forwards(subst(i, {a: index(_slot(a))})) for i in l.indices))
                      for l in loads(f) if a in l.free)
+
+
+def backwards(f: Fold) -> frozenset[Axis]:
+    """The axes outside of a fold that it reads backwards."""
+    return frozenset(a for l in loads(f) for i in l.indices for a, c in i.terms if isinstance(a, Axis) and c < 0) & f.free
 
 
 def _slot(a: Axis) -> Axis:

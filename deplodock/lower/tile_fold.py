@@ -18,7 +18,7 @@ from deplodock.ir.layout import Layout
 from deplodock.ir.loop import Axis, Fold, Index, Load, Term, const, dtype, index, loads, subst
 from deplodock.ir.tile import Combine, Fill, For, MmaWait, Promote, origin
 from deplodock.lower.flatten import all_folds, identity, outer_folds
-from deplodock.lower.structure import affine, limits, product, siblings, slack
+from deplodock.lower.structure import affine, backwards, limits, product, siblings, slack
 from deplodock.lower.tile_chunk import PARTIAL, in_memory, promoted_inside, slices, spare
 from deplodock.lower.tile_online import finish_online, online, score_frame, start_online
 from deplodock.lower.tile_scope import K_STEP, Bound, Item, Level, Plan, Roles, Scope, flipped
@@ -58,18 +58,13 @@ def plan(s: Scope, f: Fold) -> Plan | None:
 def _same(s: Scope, f: Fold) -> Fold:
     """The fold that is computed in place of f: f, or its mirror image along an axis that a tile holds whole."""
     if f not in s.mirrors:
-        best = (len(_backwards(f)), f.key, f, None)
-        for p in sorted(_backwards(f)):
+        best = (len(backwards(f)), f.key, f, None)
+        for p in sorted(backwards(f)):
             if p.extent == 2 and p.name in s.bind and s.bind[p.name].span == 2:
                 g = flipped(f, p)
-                best = min(best, (len(_backwards(g)), g.key, g, p), key=lambda b: b[:2])
+                best = min(best, (len(backwards(g)), g.key, g, p), key=lambda b: b[:2])
         s.mirrors[f] = best[2:]
     return s.mirrors[f][0]
-
-
-def _backwards(f: Fold) -> frozenset[Axis]:
-    """The axes outside of a fold that it reads backwards."""
-    return frozenset(a for l in loads(f) for i in l.indices for a, c in i.terms if isinstance(a, Axis) and c < 0) & f.free
 
 
 # ---- a loop ----------------------------------------------------------------------------------------------------------
