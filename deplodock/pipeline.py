@@ -72,7 +72,9 @@ class Compilation:
         with self._timed("schedule"):
             while True:
                 try:
-                    return schedule(found.plans[0], self.facts, self.target)
+                    plan = schedule(found.plans[0], self.facts, self.target)
+                    self.extraction = found
+                    return plan
                 except NoSchedule as error:
                     try:
                         found = found.without(error.facts["kernel"])

@@ -21,9 +21,7 @@ def text(compilation, stage: str, cubins=()) -> str:
     match stage:
         case "torch": return str(compilation.torch)
         case "tensor": return compilation.entered.tensor_text
-        case "loop":
-            from extract.extract import report
-            return report(compilation.plan, compilation.target)
+        case "loop": return loop_text(compilation)
         case "tile":
             from deplodock.ir.tile_show import show_tile
             return "\n\n".join(map(show_tile, compilation.tiles))
@@ -36,6 +34,19 @@ def text(compilation, stage: str, cubins=()) -> str:
             from deplodock.runtime.compile import sass
             return "\n".join(map(sass, cubins))
     raise ValueError(f"no stage is called {stage!r}")
+
+
+def loop_text(compilation) -> str:
+    """What was chosen and why, as comments, then each kernel as the loops that it runs."""
+    from deplodock.ir.loop import Launch
+    from deplodock.ir.show import Text
+    plan = compilation.plan
+    blocks = ["\n".join(f"# {line}" for line in str(compilation.extraction).splitlines())]
+    for i, kernel in enumerate((*plan.once, *plan.kernels)):
+        knobs = " ".join(f"{name}={value}" for name, value in kernel.schedule)
+        head = f"kernel {kernel.name}:{'  # runs once' if i < len(plan.once) else ''}  # {knobs}"
+        blocks.append("\n".join([head, *(Text().nest(o.buffer.name, Launch(o.axes, o.body)) for o in kernel.outs)]))
+    return "\n\n".join(blocks)
 
 
 def program_source(kernels) -> str:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Launch, Load, Mod, Op,
-                               Ref, RoundTo, Term, Var, dtype)
+                               Ref, RoundTo, Term, Var, children)
 from deplodock.ir.ops import OPS
 
 
@@ -92,35 +92,69 @@ class Text:
         return "".join(parts)
 
     def nest(self, name: str, launch: Launch) -> str:
-        """A launch as the loops it stands for, one statement a line."""
-        lines, pad = [f"{name}: {signature(launch.axes, launch.dtype)}"], "  "
+        """A launch as the loops it stands for, one statement a line: the level of a fold is the innermost loop whose axis it
+        needs, and folds over the same axes share a loop where neither needs the other."""
+        return _Nest(self.names).text(name, launch)
+
+
+class _Nest:
+    def __init__(self, names: dict[Term, str]):
+        self.names, self.lines, self.count = names, [], 0
+
+    def text(self, name: str, launch: Launch) -> str:
+        self.lines, pad = [f"{name}: {signature(launch.axes, launch.dtype)}"], "  "
         for a in launch.axes:
-            lines.append(f"{pad}for {a.name} in 0..{a.extent}:  # grid")
+            self.lines.append(f"{pad}for {a.name} in 0..{a.extent}:  # grid")
             pad += "  "
         known = dict(self.names)
-        self._folds(launch.body, lines, pad, known)
+        self.folds((launch.body,), pad, known)
         at = ",".join(a.name for a in launch.axes)
-        lines.append(f"{pad}{name}[{at}] = {Text(known).term(launch.body)}")
-        return "\n".join(lines)
+        self.lines.append(f"{pad}{name}[{at}] = {Text(known).term(launch.body)}")
+        return "\n".join(self.lines)
 
-    def _folds(self, b: Term, lines: list[str], pad: str, known: dict[Term, str]) -> None:
-        """The folds of a body as loops that come before it."""
-        from deplodock.ir.loop import children
+    def folds(self, bodies: tuple[Term, ...], pad: str, known: dict[Term, str]) -> None:
+        """The loops that bodies need before them; `known` gets the names of the results."""
+        found = _outermost(bodies, known)
+        for f in found:
+            before = tuple(g for g in _outermost(f.bodies, known) if g.free.isdisjoint(f.axes))
+            if before:
+                self.folds(before, pad, known)
+        groups: dict[tuple[Axis, ...], list[Fold]] = {}
+        for f in found:
+            if f not in known:
+                groups.setdefault(f.axes, []).append(f)
+        for axes, group in groups.items():
+            self.loop(axes, group, pad, known)
+
+    def loop(self, axes: tuple[Axis, ...], group: list[Fold], pad: str, known: dict[Term, str]) -> None:
+        states: dict[tuple, str] = {}
+        for f in group:
+            if (f.monoid, f.bodies) not in states:
+                states[f.monoid, f.bodies] = f"r{self.count}"
+                self.count += 1
+                self.lines.append(f"{pad}{states[f.monoid, f.bodies]} = identity of {f.monoid}")
+        inner, within = dict(known), pad
+        for a in axes:
+            self.lines.append(f"{within}for {a.name} in 0..{a.extent}:")
+            within += "  "
+        self.folds(tuple(b for f in group for b in f.bodies), within, inner)
+        text = Text(inner)
+        for (monoid, bodies), state in states.items():
+            self.lines.append(f"{within}{state} {monoid}= {', '.join(map(text.term, bodies))}")
+        for f in group:
+            known[f] = states[f.monoid, f.bodies] + (f".{f.part}" if f.monoid in ("argmax", "argmin", "online") else "")
+
+
+def _outermost(bodies: tuple[Term, ...], known: dict[Term, str]) -> list[Fold]:
+    """The folds in bodies that are in no other fold and not known, in the order of the text."""
+    found: dict[Fold, None] = {}
+    stack = list(reversed(bodies))
+    while stack:
+        b = stack.pop()
         if b in known:
-            return
+            continue
         if isinstance(b, Fold):
-            inner = pad
-            out = f"r{sum(v.startswith('r') and v[1:].isdigit() for v in known.values())}"
-            lines.append(f"{pad}{out}: {dtype(b) if not any(isinstance(x, Ref) for x in b.bodies) else ''} = identity of {b.monoid}")
-            for a in b.axes:
-                lines.append(f"{inner}for {a.name} in 0..{a.extent}:  # {b.monoid}")
-                inner += "  "
-            known[b] = out
-            for c in b.bodies:
-                self._folds(c, lines, inner, known)
-            args = ", ".join(Text({k: v for k, v in known.items() if k is not b}).term(c) for c in b.bodies)
-            part = f", part {b.part}" if b.monoid in ("argmax", "argmin", "online") else ""
-            lines.append(f"{inner}{out} {b.monoid}= {args}{part}")
-            return
-        for c in children(b):
-            self._folds(c, lines, pad, known)
+            found[b] = None
+        else:
+            stack.extend(reversed(children(b)))
+    return list(found)
