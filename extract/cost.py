@@ -37,6 +37,8 @@ STORING = 0.05
 """Share of a store's time that nothing hides: the stores of the last tiles."""
 DRAW = 2.0
 """How many times its share of the memory bandwidth one SM can draw alone."""
+WARP_COLUMNS = 32
+"""Columns of a product for which a warp makes its fragments of a computed operand: the next warp makes its own."""
 POINTS = 1024
 """Points of a pointwise kernel that one block computes."""
 TILES = tuple((m, n) for m in (16, 32, 64, 128) for n in range(64, 257, 16))
@@ -205,7 +207,9 @@ class _Tally:
                 for made, axes, special in operands(f):
                     if made not in counted:
                         counted.add(made)
-                        passes = 1 if self.sweeping else sum(_tiles(c - (axes - around - set(f.axes))) for c in consumers)
+                        lacking = [c - (axes - around - set(f.axes)) for c in consumers]
+                        width = WARP_COLUMNS if f.monoid == "sum" and product(f) else COLUMNS
+                        passes = 1 if self.sweeping else sum(_tiles(c, width) for c in lacking)
                         work[special] = work.get(special, 0.0) + volume(axes) * passes
                 s = self.seen.setdefault(f, _Seen(set(), times, work, part, free, around))
                 s.at.add((where, i))
@@ -293,5 +297,5 @@ def _least_tiles(m: int, n: int, rows: int, columns: int) -> tuple[int, int]:
     return min(upright, turned), columns
 
 
-def _tiles(axes: frozenset[Axis]) -> int:
-    return max(1, -(-volume(axes) // COLUMNS))
+def _tiles(axes: frozenset[Axis], width: int = COLUMNS) -> int:
+    return max(1, -(-volume(axes) // width))
