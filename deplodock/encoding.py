@@ -198,10 +198,13 @@ def _rule(name: str, lhs, rhs, equation: Equation, suffix: str = "") -> str:
 
 
 class Query:
-    """Text of a pattern. A max-shifted exponential, exp(s - max s), is looked up as one fact, which keeps patterns small."""
+    """Text of a pattern. A max-shifted exponential, exp(s - max s), is looked up as one fact, which keeps patterns small.
 
-    def __init__(self):
-        self.facts, self.markers = [], {}
+    With an encoder, buffers may stand in a pattern for themselves.
+    """
+
+    def __init__(self, encoder: Encoder | None = None):
+        self.encoder, self.facts, self.markers = encoder, [], {}
 
     def argument(self, a) -> str:
         """An argument of a condition."""
@@ -218,6 +221,7 @@ class Query:
             return " ".join(self.pattern(t, build) for t in terms)
         match p:
             case Var(): return p.name + "_"
+            case Buffer() if self.encoder: return self.encoder.tensor(p)
             case Op("exp", (Op("add", (s, Op("neg", (Fold("max", Var() as k, (s2,), 0),)))),)) if s is s2 and not build:
                 marker = self.markers.setdefault(p, f"shifted{len(self.markers)}_")
                 fact = f"(max_shifted {marker} {k.name}_ {self.pattern(s)})"

@@ -65,7 +65,6 @@ atomic = Fact("atomic", "one comparison of indices, neither true nor false at al
               lambda p: predicates.comparison(p) is not None and predicates.proved(p) is None, economy=True)
 extent = Fact("extent", "the number of points of the axes", "(= {1} (extent {0}))",
               lambda k, n: math.prod(a.extent for a in k) == n)
-cut = Fact("cut", "worth a launch over these axes: folded once from parameters", "(cut {0} {1})", economy=True)
 nonempty = Fact("nonempty", "the axes have a point", "(< 0 (extent {0}))", lambda k: all(a.extent for a in k))
 nonzero = Fact("nonzero", "a literal other than 0", "(!= {0} 0.0)", lambda c: c != 0)
 representable = Fact("representable", "the dtype holds the literal exactly", "(representable {0} {1})",
@@ -93,7 +92,7 @@ RELATIONS = """
 (relation known (Tensor)) (relation parameter (Body)) (relation given (Body)) (relation in_order (i64 Indices)) (relation finite (Body))
 (relation assumed (Body)) (relation low (Body)) (relation above (Body)) (relation live (i64 Body)) (relation some_key (i64 Body))
 (relation selects (Indices Indices Indices Indices)) (relation proved (Body i64)) (relation equivalent (Body Body)) (relation atomic (Body))
-(relation cut (Body i64)) (relation max_shifted (Body i64 Body)) (relation sixteen_bit (String)) (relation gives_b8 (String))
+(relation max_shifted (Body i64 Body)) (relation sixteen_bit (String)) (relation gives_b8 (String))
 (relation gives_same (String)) (relation integer (String)) (relation bounded (String)) (relation keeps (String)) (relation representable (String f64))
 (ruleset analysis)"""
 

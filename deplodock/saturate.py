@@ -88,7 +88,7 @@ class Saturation:
         """
         s = self.session
         x = s.declared(term.body if isinstance(term, Launch) else term)
-        query = Query()
+        query = Query(s.encoder)
         root = query.pattern(pattern)
         return s.holds(f"(= {x} {root})", *query.facts, *(c.fact.query(*map(query.argument, c.args)) for c in conditions))
 

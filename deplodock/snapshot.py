@@ -221,16 +221,31 @@ def freeze(rows: Rows, laws: Mapping[tuple[int, Node], str]) -> EGraph:
                                              key=_node_order)) for c in classes}
 
     of_bodies = nodes(rows.bodies, bodies)
+    parameter = frozenset(refs[c].number for c in rows.having("parameter") | rows.having("known") if c in refs)
     return EGraph(
         bodies=of_bodies, tensors=nodes(rows.tensors, tensors),
         free={refs[c].number: refs[c].axes for c in bodies},
         spellings={refs[c].number: tuple(rows.entered[c]) for c in tensors},
         number=_numbers_of_entered(rows, refs, of_bodies),
-        parameter=frozenset(refs[c].number for c in rows.having("parameter") | rows.having("known") if c in refs),
-        cut=frozenset(refs[c].number for c in rows.having("cut") if c in refs),
+        parameter=parameter, groups=_groups(of_bodies, parameter),
         brought={(refs[c].number, term(node, refs)): law for (c, node), law in laws.items()
                  if c in refs and all(x in refs for x in node.children)},
         dtypes={refs[c].number: d for c, d in rows.dtypes().items() if c in refs})
+
+
+def _groups(bodies: Mapping[int, tuple[Term, ...]], parameter: frozenset[int]) -> dict:
+    """Sums over the same axes of one operand times operands that depend on parameters only, as EGraph.groups has them."""
+    found: dict[tuple[tuple[Axis, ...], int], set[int]] = defaultdict(set)
+    for nodes in bodies.values():
+        for node in nodes:
+            match node:
+                case Fold("sum", axes, (Ref() as product,), 0):
+                    for factor in bodies[product.number]:
+                        match factor:
+                            case Op("mul", (Ref() as x, Ref() as w)) if w.number in parameter and x.number not in parameter:
+                                if w.axes - x.axes and x.axes - frozenset(axes) and w.axes & frozenset(axes):
+                                    found[axes, x.number].add(w.number)
+    return {key: tuple(sorted(ws)) for key, ws in found.items() if len(ws) > 1}
 
 
 def _node_order(t: Term) -> tuple:

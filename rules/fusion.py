@@ -5,9 +5,8 @@ a program into kernels is in the e-graph at once, in linear space.
 """
 from __future__ import annotations
 
-from deplodock.facts import cut, in_order, of_dtype, parameter, sixteen_bit
-from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Body, Cast, Launch, Load
+from deplodock.facts import in_order
+from deplodock.ir.loop import Body, Launch, Load
 from deplodock.law import Axes, Indices, law, rewrite
 
 

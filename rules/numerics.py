@@ -1,7 +1,7 @@
 """Casts and roundings. Arithmetic on 16-bit floats does not exist, so a rounding is a cast down followed by a cast up."""
 from __future__ import annotations
 
-from deplodock.facts import of_dtype, representable, sixteen_bit
+from deplodock.facts import nonzero, of_dtype, representable, sixteen_bit
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Body, Cast, RoundTo, where
 from deplodock.law import Pred, Value, law, literal, rewrite
@@ -37,6 +37,18 @@ def cast_negated(b: Body, d: Dtype):
 def cast_literal(c: Value, d: Dtype):
     """cast(f32, c) of a literal is a literal   when its dtype holds c exactly"""
     return rewrite(Cast(f32, literal(d, c))).to(literal(f32, c), representable(d, c))
+
+
+@law("exact")
+def cast_true(c: Value, d: Dtype):
+    """cast(b8, c) of a literal other than 0 is true"""
+    return rewrite(Cast(Dtype.b8, literal(d, c))).to(literal(Dtype.b8, True), nonzero(c))
+
+
+@law("exact")
+def cast_false(d: Dtype):
+    """cast(b8, 0) is false"""
+    return rewrite(Cast(Dtype.b8, literal(d, 0.0))).to(literal(Dtype.b8, False))
 
 
 @law("exact")

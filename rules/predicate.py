@@ -56,6 +56,12 @@ def where_and(p: Pred, q: Pred, a: Body, b: Body):
 
 
 @law("exact")
+def where_bool(p: Pred):
+    """where(p, true, false) = p"""
+    return rewrite(where(p, const(Dtype.b8, True), const(Dtype.b8, False))).to(p)
+
+
+@law("exact")
 def where_neg(p: Pred, a: Body, b: Body, d: Dtype):
     """where(p, -a, b) = where(p, -1, 1)·where(p, a, b)"""
     return rewrite(where(p, -a, b)).to(where(p, literal(d, -1.0), literal(d, 1.0)) * where(p, a, b), of_dtype(a, d))

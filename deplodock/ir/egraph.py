@@ -18,10 +18,10 @@ class EGraph:
     free: the axes that a body class depends on (the intersection over its members).
     spellings: for each tensor class, the ground Launch or Buffer terms that were entered as it, the program's own first.
     number: the class of each ground tensor and body that was entered.
-    parameter, cut: facts of classes (laws.md, section 0): depends on parameters only; worth offering a launch.
+    parameter: the classes that depend on parameters only.
     dtypes: the dtype of each class.
     groups: products that share an operand: (the fold's axes, that operand's class) and the classes of the other operands,
-    each depending on parameters only. What merging.py found: one wide product computes all of them.
+    each depending on parameters only: one wide product computes all of them.
     brought: the law that made each node of each class, where provenance was asked for.
     """
     bodies: dict[int, tuple[Term, ...]]
@@ -30,7 +30,6 @@ class EGraph:
     spellings: dict[int, tuple[Term, ...]]
     number: dict[Term, int]
     parameter: frozenset[int] = frozenset()
-    cut: frozenset[int] = frozenset()
     dtypes: dict[int, Dtype] = field(default_factory=dict)
     groups: dict[tuple[tuple[Axis, ...], int], tuple[int, ...]] = field(default_factory=dict)
     brought: dict[tuple[int, Term], str] = field(default_factory=dict)

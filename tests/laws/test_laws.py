@@ -15,7 +15,7 @@ from deplodock.law import Law
 from deplodock.saturate import catalogue
 from tests.laws.drawing import Judge, draw
 
-LAWS = catalogue()
+LAWS = catalogue() + catalogue(("finishing",))
 INSTANCES = 20
 TRIES = 3000
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30)
