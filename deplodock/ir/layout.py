@@ -136,7 +136,7 @@ class Shared:
     size: int
     """Bytes of an element."""
     panels: int = 0
-    """Columns are cut into panels of so many bytes, one behind the other, as wgmma and TMA want them. 0: they are not."""
+    """Columns are cut into panels of so many bytes, one behind the other, for wgmma and TMA. 0: they are not."""
 
     @property
     def pitch(self) -> int:
@@ -209,8 +209,8 @@ class Address:
     """A byte address as a function of lane, warp and register r:
 
     sum of thread_add + add + sum over digits of the added parts  +  xor of thread_flip, flip and the flipped parts.
-    A digit (stride, size, ((added, flipped), ..)) has the value j = r // stride % size; bit i of j brings the i-th pair.
-    The flipped bits that no thread touches may as well be added: see `touched`.
+    A digit (stride, size, ((added, flipped), ..)) has the value j = r // stride % size; bit i of j brings the i-th
+    pair.    The flipped bits that no thread touches may as well be added: see `touched`.
     """
     thread_add: tuple[Source, ...]
     thread_flip: tuple[Source, ...]
@@ -220,7 +220,7 @@ class Address:
 
     @property
     def touched(self) -> int:
-        """The bits within a row that depend on the thread: a constant must be xored into these, and may be added to others."""
+        """The bits within a row that depend on the thread: constants are xored into these, and added to others."""
         mask = 0
         for _, _, value in self.thread_flip:
             mask |= value
@@ -230,5 +230,6 @@ class Address:
         at = {"lane": lane, "warp": warp}
         pairs = [p for stride, size, places in self.digits for i, p in enumerate(places)
                  if register // stride % size >> i & 1]
-        return (self.add + sum(v for n, i, v in self.thread_add if at[n] >> i & 1) + sum(p[0] for p in pairs)
-                + (self.flip ^ xor_all(v for n, i, v in self.thread_flip if at[n] >> i & 1) ^ xor_all(p[1] for p in pairs)))
+        added = self.add + sum(v for n, i, v in self.thread_add if at[n] >> i & 1) + sum(p[0] for p in pairs)
+        flipped = xor_all(v for n, i, v in self.thread_flip if at[n] >> i & 1) ^ xor_all(p[1] for p in pairs)
+        return added + (self.flip ^ flipped)

@@ -1,11 +1,11 @@
 """Tile IR: the block-level program. Tiles have named axes; a register tile has a Layout, a shared tile a Shared layout.
 
     Kernel = params, parts, warps, and how it is launched and printed (roles, persistent, ..)
-    Part   = grid, once-copies, body                 outputs that share a grid; the blocks of the parts lie one behind the other
+    Part   = grid, once-copies, body                 outputs that share a grid; the parts' blocks follow one another
     stmt   = Fill(reg, value)                        value None: the first product overwrites it
            | LoadGlobal(reg, access) | LoadShared(reg, tile, offsets)
            | IndexTile(reg, index) | Predicate(reg, conditions)      the value of an index; whether comparisons hold
-           | Copy(tile, access)                      asynchronous, global to shared: by cp.async, or by TMA where it has a box
+           | Copy(tile, access)                      asynchronous, global to shared: cp.async, or TMA where it has a box
            | Map(reg, op, sources)                   elementwise into a new tile; op of ir/ops.py, or one of OWN_OPS
            | Assign(reg, op, sources)                the same into a tile that exists
            | Mask(reg, source, conditions, other)    source where the conditions hold, other elsewhere
@@ -13,25 +13,26 @@
            | Convert(reg, source)                    another layout, through shared memory
            | Exchange(reg, source, axis)             source read backwards along an axis of two
            | Check(reg, extent)                      stop the program unless 0 <= every element < extent
-           | Mma(acc, a, b, atom)                    acc += a b; a, b in registers, or, with wgmma, parts of shared tiles
-           | MmaFence(accs) | MmaCommit() | MmaWait(n, accs)      wgmma: registers are ready; a group ends; all but n are done
+           | Mma(acc, a, b, atom)                    acc += a b; a, b: registers, or, with wgmma, parts of shared tiles
+           | MmaFence(accs) | MmaCommit() | MmaWait(n, accs)      wgmma: registers are ready; a group ends; all but n
+             groups are done
            | Reduce(regs, monoid, sources)           within a thread, into partial results
            | Combine(regs, monoid, lanes, warps)     partial results over lanes, then over warps
            | Promote(acc, part, loop, every)         acc += part, part = 0, each so many rounds of the loop
            | StoreShared(tile, reg)                  all threads meet before and after it
            | Store(access, reg) | CopyOut(access, tile)           an output; CopyOut by TMA
-           | For(var, lo, hi, step, stages, copies, body)         copies: a ring of shared tiles, filled ahead of the body
+           | For(var, lo, hi, step, stages, copies, body)         copies: a ring of shared tiles that is filled ahead
 
 Integers that a block agrees on are ir.loop.Index terms over variables: the origin `m_0` of the tile at hand of axis m,
 for a grid axis and for a loop alike. The value of an axis in a thread is its Coord: base + off + what the layout adds.
 
 Roles are no statements: a kernel with roles is this tree, printed twice. The producer's text keeps the loops and their
-copies, the consumers' text the loops and their bodies. The life of a slot of a ring is from its first reader to its last,
-and a product of wgmma reads from its fence to the wait that ends it, `lag` rounds later: see tile_verify.py.
+copies, the consumers' text the loops and their bodies. The life of a slot of a ring is from its first reader to its
+last, and a product of wgmma reads from its fence to the wait that ends it, `lag` rounds later: see tile_verify.py.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import Iterator
 
@@ -145,7 +146,8 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class BoxDim:
-    """A dimension of a bulk copy. count: elements of it in the box; origin: where the box begins; axis: what runs along it."""
+    """A dimension of a bulk copy. count: elements of it in the box; origin: where the box begins; axis: what runs along
+    it."""
     dim: int
     stride: int
     count: int
@@ -207,7 +209,7 @@ class Predicate:
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """dst = op(sources); a source is a tile that `dst`'s layout projects to, or a number. `to`: of "round", the dtype."""
+    """dst = op(sources); a source is a tile that dst's layout projects to, or a number. `to`: of "round", the dtype."""
     dst: Reg
     op: str
     srcs: tuple[Reg | Const, ...]
@@ -223,7 +225,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """dst = src where all of `where` hold, else other. Where all of `whole` hold (the block agrees), no element is masked."""
+    """dst = src where all of `where` hold, else other. Where all of `whole` hold, a block masks nothing."""
     dst: Reg
     src: Reg | Const
     where: tuple[Compare, ...]
@@ -305,8 +307,8 @@ class Reduce:
 class Combine:
     """dst = dst (monoid) the other threads' dst, over the lane bits and then the warp bits that are named.
 
-    "online": dst is (m, o, ..), where o may have axes that m lacks; with M the greatest of all m, each o becomes the sum
-    of 2^(m - M) o, and 0 where M is -inf; m becomes M.
+    "online": dst is (m, o, ..), where o may have axes that m lacks; with M the greatest of all m, each o becomes the
+    sum of 2^(m - M) o, and 0 where M is -inf; m becomes M.
     """
     dst: tuple[Reg, ...]
     monoid: str
@@ -317,8 +319,8 @@ class Combine:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """acc = acc + part; part = 0. loop: the variable of the loop around it, whose origin is a multiple of `step`: only in
-    the rounds where variable // step mod every is every - 1. None: always."""
+    """acc = acc + part; part = 0. loop: the variable of the loop around it, which begins at a multiple of `step`: only
+    in the rounds where variable // step mod every is every - 1. None: always."""
     acc: Reg
     part: Reg
     loop: Axis | None = None
@@ -364,7 +366,8 @@ class For:
 
 
 Stmt = (Fill | LoadGlobal | LoadShared | Copy | IndexTile | Predicate | Map | Assign | Mask | Slice | Convert | Exchange
-        | Check | Mma | MmaFence | MmaCommit | MmaWait | Reduce | Combine | Promote | StoreShared | Store | CopyOut | For)
+        | Check | Mma | MmaFence | MmaCommit | MmaWait | Reduce | Combine | Promote | StoreShared | Store | CopyOut
+        | For)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +381,7 @@ class GridAxis:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A grid of tiles (axes slowest first), and what a block does for one of them. copies: shared tiles filled once a tile."""
+    """A grid of tiles (axes slowest first), and what a block does for one. copies: shared tiles filled once a tile."""
     grid: tuple[GridAxis, ...]
     copies: tuple[Copy, ...]
     body: tuple[Stmt, ...]
@@ -392,8 +395,9 @@ class Part:
 class Kernel:
     """Block b works for the first part if b < parts[0].blocks, for the next if b - parts[0].blocks < parts[1].blocks ..
 
-    roles: 0, or 1 for a producer warp beside `warps` consumers. persistent: at most so many blocks, which walk the grid;
-    0: a block for each tile. group: raster in groups of so many tiles of one axis. regs: (producer's, consumers').
+    roles: 0, or 1 for a producer warp beside `warps` consumers. persistent: at most so many blocks, which walk the
+    grid; 0: a block for each tile. group: raster in groups of so many tiles of one axis. regs: of a producer's thread
+    and of a consumer's.
     """
     name: str
     params: tuple[Param, ...]
@@ -446,13 +450,15 @@ def walk(stmts: tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 def all_copies(k: Kernel) -> tuple[Copy, ...]:
     """Every copy into shared memory: those made once, then those of each loop."""
-    return tuple(c for p in k.parts for c in (*p.copies, *(c for s in walk(p.body) if isinstance(s, For) for c in s.copies)))
+    return tuple(c for p in k.parts
+                 for c in (*p.copies, *(c for s in walk(p.body) if isinstance(s, For) for c in s.copies)))
 
 
 def defined(s: Stmt) -> tuple[Reg, ...]:
     """The register tiles that a statement declares."""
     match s:
-        case Fill(d) | LoadGlobal(d) | LoadShared(d) | IndexTile(d) | Predicate(d) | Map(d) | Mask(d) | Slice(d) | Convert(d) | Exchange(d):
+        case (Fill(d) | LoadGlobal(d) | LoadShared(d) | IndexTile(d) | Predicate(d) | Map(d) | Mask(d) | Slice(d)
+              | Convert(d) | Exchange(d)):
             return (d,)
     return ()
 

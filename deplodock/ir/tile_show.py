@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from deplodock.ir.loop import Const
 from deplodock.ir.show import Text
-from deplodock.ir.tile import (Access, Assign, Check, Combine, Compare, Convert, Coord, Copy, CopyOut, Exchange, Fill, For,
-                               IndexTile, Kernel, LoadGlobal, LoadShared, Map, Mask, Mma, MmaCommit, MmaFence, MmaWait, Operand,
-                               Param, Predicate, Promote, Reduce, Reg, SharedTile, Slice, Stmt, Store, StoreShared, defined,
-                               dense_strides)
+from deplodock.ir.tile import (Access, Assign, Check, Combine, Compare, Convert, Coord, Copy, CopyOut, Exchange, Fill,
+                               For, IndexTile, Kernel, LoadGlobal, LoadShared, Map, Mask, Mma, MmaCommit, MmaFence,
+                               MmaWait, Operand, Param, Predicate, Promote, Reduce, Reg, SharedTile, Slice, Stmt, Store,
+                               StoreShared, defined, dense_strides)
 
 
 def show_tile(k: Kernel) -> str:
@@ -39,7 +39,7 @@ class _Show:
         extras += [f"{k.min_blocks} blocks an SM"] if k.min_blocks > 1 else []
         self.out.append(f"  {', '.join(extras)}")
         for p in k.parts:
-            grid = ", ".join(f"{g.axis.name}: {g.blocks} x {g.tile}" + (" reversed" if g.reverse else "") for g in p.grid)
+            grid = ", ".join(f"{g.axis.name}: {g.blocks} x {g.tile}{' reversed' if g.reverse else ''}" for g in p.grid)
             self.out.append(f"  grid {grid or '1'}")
             self.out += [f"  once {self.copy(c)}" for c in p.copies]
             self.block(p.body, "  ")
@@ -112,13 +112,15 @@ class _Show:
             case LoadShared(d, t, off): return f"{self.new(d)} = load.shared {t.name}{self.off(off)}"
             case Copy(): return self.copy(s)
             case IndexTile(d, i, coords):
-                return f"{self.new(d)} = index {self.index(i)} at {', '.join(f'{c.axis.name} {self.coord(c)}' for c in coords)}"
+                at = ", ".join(f"{c.axis.name} {self.coord(c)}" for c in coords)
+                return f"{self.new(d)} = index {self.index(i)} at {at}"
             case Predicate(d, where): return f"{self.new(d)} = {' and '.join(map(self.compare, where))}"
             case Map(d, op, srcs, to): return f"{self.new(d)} = {op}{f'.{to}' if to else ''} {', '.join(map(v, srcs))}"
             case Assign(d, op, srcs): return f"{d.name} = {op} {', '.join(map(v, srcs))}"
             case Mask(d, x, where, other, _, whole):
                 unless = f"  unless {' and '.join(map(self.compare, whole))}" if whole else ""
-                return f"{self.new(d)} = mask {v(x)} where {' and '.join(map(self.compare, where))} else {v(other)}{unless}"
+                where = " and ".join(map(self.compare, where))
+                return f"{self.new(d)} = mask {v(x)} where {where} else {v(other)}{unless}"
             case Slice(d, x, off): return f"{self.new(d)} = slice {x.name}{self.off(off)}"
             case Convert(d, x): return f"{self.new(d)} = convert {x.name}"
             case Exchange(d, x, p): return f"{self.new(d)} = exchange {x.name} over {p}"
@@ -131,7 +133,8 @@ class _Show:
                 on = "".join(f" on warps with bit {b} = {t}" for b, t in turn)
                 return f"{names(d)} = reduce.thread {m} {names(x)}{on}"
             case Combine(d, m, axis, lanes, warps):
-                over = (f" lanes {','.join(map(str, lanes))}" if lanes else "") + (f" warps {','.join(map(str, warps))}" if warps else "")
+                over = "".join(f" {kind} {','.join(map(str, bits))}"
+                               for kind, bits in (("lanes", lanes), ("warps", warps)) if bits)
                 return f"{names(d)} = reduce.{'block' if warps else 'warp'} {m} over {axis}{over}"
             case Promote(a, p, loop, _, every):
                 return f"promote {a.name} += {p.name}" + (f" each {every} of {loop.name}" if loop and every > 1 else "")

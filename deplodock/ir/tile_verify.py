@@ -1,20 +1,22 @@
 """What Tile IR must satisfy, whatever it computes; verify_tile() raises MalformedTile for the first breach.
 
-    names      a tile is defined once, before it is used, in its block or one around it; a loop's tiles end with the loop
-    layouts    what meets in a statement lies in the same threads: operands of maps are projections of the result, rows of
-               an accumulator are the rows of its left operand, a slice is some of the registers of its source
+    names      a tile is defined once, before it is used, in its block or one around it; a loop's tiles end with it
+    layouts    what meets in a statement lies in the same threads: operands of maps are projections of the result, rows
+               of an accumulator are the rows of its left operand, a slice is some of the registers of its source
     dtypes     operands of tensor cores are 16 bits wide and equal, their accumulators f32
     rings      what a loop copies is read in that loop, its stages are enough, and wgmma has finished with a slot, with
                registers and with accumulators before anything else touches them
 """
 from __future__ import annotations
 
+from typing import Iterable
+
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.layout import Layout
 from deplodock.ir.loop import Const
-from deplodock.ir.tile import (Assign, Combine, Convert, CopyOut, Exchange, For, Kernel, LoadShared, Map, Mask, Mma, MmaCommit,
-                               MmaFence, MmaWait, Operand, Part, Promote, Reduce, Reg, SharedTile, Slice, Stmt, Store,
-                               StoreShared, defined, used)
+from deplodock.ir.tile import (Assign, Combine, Convert, CopyOut, Exchange, For, Kernel, LoadShared, Map, Mask, Mma,
+                               MmaCommit, MmaFence, MmaWait, Operand, Part, Promote, Reduce, Reg, SharedTile, Slice,
+                               Stmt, Store, StoreShared, defined, used)
 
 
 class MalformedTile(ValueError):
@@ -34,7 +36,7 @@ def _fits(part: Layout, whole: Layout) -> bool:
 
 
 class _Verifier:
-    """One part. scopes: the register tiles of each block around the statement at hand; shared: tiles in shared memory."""
+    """One part. scopes: the register tiles of each block around the statement at hand; shared: the shared tiles."""
 
     def __init__(self, k: Kernel, names: set[str]):
         self.kernel, self.names = k, names
@@ -68,12 +70,12 @@ class _Verifier:
         for c in s.copies:
             self.share(c.dst)
             self.require(c.dst.stages == s.stages, f"{c.dst.name} has {c.dst.stages} stages in a ring of {s.stages}")
-            self.require(_reads(s.body, c.dst.name), f"nothing in loop {s.var.name} reads {c.dst.name}, which it copies")
+            self.require(_reads(s.body, c.dst.name), f"nothing in loop {s.var.name} reads {c.dst.name}, its copy")
         self.require(not self.flying, f"products are in flight when loop {s.var.name} starts")
         self.scopes.append({})
         self.block(s.body)
         self.scopes.pop()
-        self.require(bool(self.flying) <= bool(s.lag), f"products of loop {s.var.name} are in flight behind it, without lag")
+        self.require(bool(self.flying) <= bool(s.lag), f"products are in flight behind loop {s.var.name}, without lag")
         for c in s.copies:
             del self.shared[c.dst.name]
 
@@ -98,16 +100,16 @@ class _Verifier:
     def check(self, s: Stmt) -> None:
         match s:
             case Map(d, _, srcs) | Assign(d, _, srcs):
-                for x in srcs:
-                    self.require(isinstance(x, Const) or _fits(x.layout, d.layout), f"{d.name} and {x} are laid out differently")
+                self.fits(d, srcs)
             case Mask(d, x):
-                self.require(isinstance(x, Const) or _fits(x.layout, d.layout), f"{d.name} and {x} are laid out differently")
+                self.fits(d, (x,))
             case Slice(d, x):
                 self.require(x.layout.holds(d.layout), f"{d.name} is no part of {x.name}")
             case Convert(d, x):
                 self.require(d.layout.axes >= x.layout.axes, f"{d.name} lacks axes of {x.name}")
             case Exchange(d, x, axis):
-                self.require(d.layout == x.layout and x.layout.extent(axis) == 2, f"{x.name} has no two halves along {axis}")
+                self.require(d.layout == x.layout and x.layout.extent(axis) == 2,
+                             f"{x.name} has no two halves along {axis}")
             case LoadShared(_, t):
                 self.require(self.shared.get(t.name) == t, f"{t.name} is read where nothing has filled it")
             case StoreShared(t, _):
@@ -115,10 +117,7 @@ class _Verifier:
             case CopyOut(_, t):
                 self.require(self.shared.get(t.name) == t, f"{t.name} is copied out before it is filled")
             case Reduce(d, _, x):
-                for r in x:
-                    self.require(_fits(r.layout, x[0].layout), f"{r.name} and {x[0].name} are laid out differently")
-                for r in d:
-                    self.require(_fits(r.layout, x[0].layout), f"{r.name} is no projection of {x[0].name}")
+                self.fits(x[0], (*x, *d))
             case Promote(a, p):
                 self.require(a.layout == p.layout, f"{a.name} and {p.name} are laid out differently")
             case Store(a, x):
@@ -135,18 +134,26 @@ class _Verifier:
                 self.require(not pending or not any(isinstance(m.a, Reg) for m in self.flying),
                              "products whose operands are registers stay in flight")
 
+    def fits(self, whole: Reg, parts: Iterable[Reg | Const]) -> None:
+        for x in parts:
+            self.require(isinstance(x, Const) or _fits(x.layout, whole.layout),
+                         f"{whole.name} and {x if isinstance(x, Const) else x.name} are laid out differently")
+
     def product(self, s: Mma) -> None:
         acc, a, b = s.acc, s.a, s.b
         rows = a.layout.axes - {s.k}
         self.require(s.k in a.layout.axes and s.k in b.layout.axes, f"{acc.name}: {s.k} is not in both operands")
-        self.require(acc.layout.project(rows) == a.layout.project(rows), f"{acc.name}: its rows are laid out unlike its left operand's")
+        self.require(acc.layout.project(rows) == a.layout.project(rows),
+                     f"{acc.name}: its rows are laid out unlike its left operand's")
         dtypes = {x.tile.dtype if isinstance(x, Operand) else x.dtype for x in (a, b)}
         self.require(len(dtypes) == 1, f"{acc.name}: operands of {' and '.join(sorted(dtypes))}")
-        self.require((acc.dtype in dtypes) if s.atom == "fma" else (dtypes <= {Dtype.bf16, Dtype.f16} and acc.dtype == Dtype.f32),
+        narrow = dtypes <= {Dtype.bf16, Dtype.f16} and acc.dtype == Dtype.f32
+        self.require(acc.dtype in dtypes if s.atom == "fma" else narrow,
                      f"{acc.name}: {acc.dtype} from {dtypes.pop()} by {s.atom}")
         for x in (a, b):
             if isinstance(x, Operand):
-                self.require(s.atom == "wgmma" and self.shared.get(x.tile.name) == x.tile, f"{x.tile.name} is read where nothing has filled it")
+                self.require(s.atom == "wgmma" and self.shared.get(x.tile.name) == x.tile,
+                             f"{x.tile.name} is read where nothing has filled it")
         if s.atom == "wgmma":
             self.issued.append(s)
 

@@ -14,15 +14,15 @@ MOST_DIMENSIONS, MOST_COUNT = 5, 256
 def box(at: Access, shape: Shared, bind: Mapping[str, object]) -> Box | None:
     """The box of a whole tile, or None where TMA has none for it.
 
-    It must be zero exactly outside the tensor; have one tiled axis in a dimension, read forwards; lie in shared memory as
-    a swizzle of TMA's has it (rows of 32, 64 or 128 bytes, or panels of these); and strides and base must be multiples of
-    16 bytes. bind: what each axis means here (tile_scope.Bound).
+    It must be zero exactly outside the tensor; have one tiled axis in a dimension, read forwards; lie in shared memory
+    as a swizzle of TMA's has it (rows of 32, 64 or 128 bytes, or panels of these); and strides and base must be
+    multiples of 16 bytes. bind: what each axis means here (tile_scope.Bound).
     """
     size, tiled = shape.size, {shape.col: shape.cols, **dict(zip(shape.row, shape.spans))}
     width = shape.cols * size
     if shape.pitch not in (32, 64, 128) or not (shape.panels or width == shape.pitch) or at.param.alignment % 16:
         return None
-    if not at.dims or at.strides[-1] != 1 or len(at.dims) > MOST_DIMENSIONS or any(s * size % 16 for s in at.strides[:-1]):
+    if not 0 < len(at.dims) <= MOST_DIMENSIONS or at.strides[-1] != 1 or any(s * size % 16 for s in at.strides[:-1]):
         return None
     if any(c.loaded for c in at.coords) or not set(at.guards) <= set(_edges(at)):
         return None

@@ -4,8 +4,8 @@
 
 Axes that lie one in the other in every access and every predicate become one axis: heads and features of a projection,
 batch dimensions, (group, head, feature) of a contraction. Axes of extent 1 are gone, so are dimensions that memory does
-not have (stride 0). A load reads a *view* of its buffer, whose dimensions are those that are left; strides come from the
-facts about inputs, and are row-major for all else. A fold has one axis (folds over several are nested, the longest
+not have (stride 0). A load reads a *view* of its buffer, whose dimensions are those that are left; strides come from
+the facts about inputs, and are row-major for all else. A fold has one axis (folds over several are nested, the longest
 innermost); argmax and argmin carry the index they select as a second body. Every axis has a name of its own that is
 an identifier of C, and equal folds stay equal terms.
 """
@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Iterable, Mapping, Protocol
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (PARTS, Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Load, Mod, Op, Term,
-                               cast, children, const, dtype, gathers, index, loads, op, rebuilt, subst, where)
+from deplodock.ir.loop import (PARTS, Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Load, Mod, Op,
+                               Term, cast, children, const, dtype, gathers, index, loads, op, rebuilt, subst, where)
 from deplodock.ir.plan import Kernel, Output
 from deplodock.ir.tile import Param, dense_strides
 
@@ -70,7 +70,8 @@ def flatten(kernel: Kernel, facts: Facts) -> tuple[Flat, ...]:
     outs = [o for o in kernel.outs if all(a.extent for a in o.axes)]
     groups: list[list[Output]] = []
     for o in sorted(outs, key=lambda o: -len(_axes(o))):
-        home = next((g for g in groups if _axes(o) == _axes(g[0]) or _axes(o) < _axes(g[0]) and _loops(o) <= _loops(*g)), None)
+        home = next((g for g in groups if _axes(o) == _axes(g[0])
+                     or _axes(o) < _axes(g[0]) and _loops(o) <= _loops(*g)), None)
         if home is None:
             groups.append([o])
         else:
@@ -153,10 +154,11 @@ class _Flattening:
         """A buffer without dimensions of extent 1 or stride 0."""
         p = param(buffer, self.facts, self.written)
         kept = [(a.extent, s, i) for a, s, i in zip(buffer.axes, p.strides, indices) if a.extent != 1 and s]
-        return self.viewed(View(p, tuple(n for n, _, _ in kept), tuple(s for _, s, _ in kept))), tuple(i for _, _, i in kept)
+        view = View(p, tuple(n for n, _, _ in kept), tuple(s for _, s, _ in kept))
+        return self.viewed(view), tuple(i for _, _, i in kept)
 
     def viewed(self, v: View) -> Buffer:
-        """The buffer that stands for a view. Its dimensions are named by their strides, which makes it one of a kind."""
+        """The buffer that stands for a view. Its dimensions are named by their strides, so that it is one of a kind."""
         axes = tuple(Axis(f"stride{s}", n) for n, s in zip(v.dims, v.strides))
         b = Buffer(v.param.name, v.param.dtype, axes, v.param.buffer.kind)
         self.views[b] = v
@@ -181,7 +183,7 @@ class _Flattening:
         return rebuilt(t, map(self.body, children(t)))
 
     def apart(self, t: Term) -> Term:
-        """A new fold over axes that have names of their own: in a term, one that is bound may have the name of another."""
+        """A new fold over axes with names of their own: in a term, one that is bound may have the name of another."""
         if not isinstance(t, Fold):
             return rebuilt(t, map(self.apart, children(t))) if isinstance(t, (Op, Cast)) else t
         inner = {a.name for f in all_folds(t.bodies) for a in f.axes}
@@ -204,7 +206,7 @@ class _Flattening:
             out = out + part * c
         return out
 
-    # ---- axes that lie one in the other -------------------------------------------------------------------------------
+    # ---- axes that lie one in the other ------------------------------------------------------------------------------
 
     def merge_launch(self, axes: tuple[Axis, ...], outs: list[Out]) -> tuple[tuple[Axis, ...], list[Out]]:
         for a, b in itertools.permutations(axes, 2):
@@ -273,7 +275,8 @@ class _Flattening:
         def name(a: Axis, avoid: set[str]) -> Axis:
             base = identifier(a.name)
             count = base + "_" if base[-1].isdigit() else base
-            return Axis(next(n for i in itertools.count() if (n := f"{count}{i}" if i else base) not in avoid), a.extent)
+            free = (n for i in itertools.count() if (n := f"{count}{i}" if i else base) not in avoid)
+            return Axis(next(free), a.extent)
         launch: dict[Axis, Index] = {}
         for a in axes:
             new = name(a, taken)
@@ -302,7 +305,8 @@ class _Flattening:
             others = {a.name for b, _ in below for a in b.free if a is not old}
             a = name(old, taken | bound | others)
             return Fold(t.monoid, (a,), tuple(subst(b, {old: index(a)}) for b in new.bodies), t.part), bound | {a.name}
-        done = [Out(o.buffer, tuple(subst(i, launch) for i in o.indices), subst(rename(o.body)[0], launch)) for o in outs]
+        done = [Out(o.buffer, tuple(subst(i, launch) for i in o.indices), subst(rename(o.body)[0], launch))
+                for o in outs]
         read = {l.tensor for o in done for l in loads(o.body)} | {o.buffer for o in done}
         return Flat(tuple(i.axis for i in launch.values()), tuple(done), {b: self.views[b] for b in read})
 
@@ -329,13 +333,13 @@ def identifier(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", "_", "_".join(n.split("#")[0].rstrip("'") for n in name.split(",")))
 
 
-# ---- folds over nothing, and over what does not depend on their axes ---------------------------------------------------
+# ---- folds over nothing, and over what does not depend on their axes -------------------------------------------------
 
 def identity(monoid: str, d: Dtype) -> Const:
     """The value of a fold over nothing."""
     low, high = extremes(d)
-    return const(d, {"sum": 0, "prod": 1, "any": False, "all": True, "max": low, "min": high, "argmax": low, "argmin": high,
-                     "online": low}[monoid])
+    return const(d, {"sum": 0, "prod": 1, "any": False, "all": True, "max": low, "min": high, "argmax": low,
+                     "argmin": high, "online": low}[monoid])
 
 
 def extremes(d: Dtype):
@@ -384,10 +388,10 @@ def _single(monoid: str, bodies: tuple[Term, ...], part: int) -> Term:
     return const(Dtype.i64, 0) if part else bodies[0]
 
 
-# ---- two axes as one ---------------------------------------------------------------------------------------------------
+# ---- two axes as one -------------------------------------------------------------------------------------------------
 
 class _Fuse:
-    """Rewrites terms from axes a (outer) and b (inner) to whole = a * extent(b) + b. _Refused where they do not lie so."""
+    """Rewrites terms from axes a (outer) and b (inner) to whole = a * extent(b) + b. _Refused where they do not."""
 
     def __init__(self, owner: _Flattening, a: Axis, b: Axis, whole: Axis):
         self.owner, self.a, self.b, self.whole = owner, a, b, whole

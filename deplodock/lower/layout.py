@@ -1,4 +1,4 @@
-"""Layouts made from knobs, the fragments of the tensor cores, and what is read off a layout: widths, ldmatrix, conflicts.
+"""Layouts made from knobs, the fragments of tensor cores, and what is read off a layout: widths, ldmatrix, conflicts.
 
 Nothing here is chosen: a schedule says how many elements, lanes and warps lie along an axis, and the rest follows.
 """
@@ -126,7 +126,7 @@ def run(layout: Layout, axis: str, most: int) -> int:
 
 
 def vector(layout: Layout, access: Access) -> int:
-    """Elements that one instruction moves between memory and registers: 16 bytes at most, neighbours in both, aligned."""
+    """Elements that one instruction moves between memory and registers: 16 bytes at most, aligned."""
     along = layout.regs[0][0] if layout.regs else None
     if along is None or access.step(along) != 1:
         return 1
@@ -138,7 +138,8 @@ def aligned(access: Access, along: str, most: int) -> int:
 
     Every other stride, the origin and the extent must be multiples of it, and no guard may part them.
     """
-    if access.step(along) != 1 or any(a.name == along for g in access.guards for i in (g.left, g.right) for a in i.free):
+    parted = {a.name for g in access.guards for i in (g.left, g.right) for a in i.free}
+    if access.step(along) != 1 or along in parted:
         return 1
     others = [c for atom, c in access.element.terms if not (isinstance(atom, Axis) and atom.name == along)]
     limits = [c.limit for c in access.coords if c.axis.name == along and c.limit is not None]
@@ -187,7 +188,7 @@ def copy_layout(shared: Shared, vec: int, warp_bits: int) -> Layout:
 
 
 def conflicts(layout: Layout, shared: Shared) -> int:
-    """Ways of the worst bank conflict of 16-byte accesses by 8 lanes at a time; 1 is none. Equal addresses are one access."""
+    """Ways of the worst bank conflict of 16-byte accesses, 8 lanes at a time; 1 is none. Equal addresses do not."""
     worst = 1
     for phase in range(0, 32, 8):
         seen: dict[int, set[int]] = {}

@@ -1,5 +1,5 @@
-"""What the loops of a flattened kernel are, whatever the schedule: which folds share a loop, which come before it or lie
-inside it, and which are products.
+"""What the loops of a flattened kernel are, whatever the schedule: which folds share a loop, which come before it or
+lie inside it, and which are products.
 
     Structure = axes, loops                  of one part of a kernel
     Loop      = axis, folds, inside          siblings of one loop, and the loops inside it
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Callable, Iterable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Cast, Const, Fold, Index, Iota, Op, Term, const, dtype, index, loads, op, subst, where
+from deplodock.ir.loop import (Axis, Cast, Const, Fold, Index, Iota, Op, Term, const, dtype, index, loads, op, subst,
+                               where)
 from deplodock.ir.plan import Kernel
 from deplodock.ir.tile import Compare
 from deplodock.lower.flatten import Facts, Flat, all_folds, flatten, identity, outer_folds
@@ -25,8 +26,8 @@ from deplodock.lower.flatten import Facts, Flat, all_folds, flatten, identity, o
 class Product:
     """sum over k of left * right, or, of an online fold, of the exponential (left is None) times right.
 
-    rows, columns: the axes that only left, or only right, depends on. dtype: of both factors where they are 16 bits wide,
-    as a tensor core takes them (an online fold's exponential is rounded to it), else None.
+    rows, columns: the axes that only left, or only right, depends on. dtype: of both factors where they are 16 bits
+    wide, as a tensor core takes them (an online fold's exponential is rounded to it), else None.
     """
     left: Term | None
     right: Term
@@ -118,7 +119,8 @@ def streams(f: Fold) -> frozenset[tuple]:
 
 def backwards(f: Fold) -> frozenset[Axis]:
     """The axes outside of a fold that it reads backwards."""
-    return frozenset(a for l in loads(f) for i in l.indices for a, c in i.terms if isinstance(a, Axis) and c < 0) & f.free
+    terms = [term for l in loads(f) for i in l.indices for term in i.terms]
+    return frozenset(a for a, c in terms if isinstance(a, Axis) and c < 0) & f.free
 
 
 def _slot(a: Axis) -> Axis:
@@ -163,7 +165,8 @@ def product(f: Fold) -> Product | None:
 
 
 def _sides(factors: list[Term], k: Axis) -> tuple[Term, Term] | None:
-    """Factors as two, each with axes of its own and k. What belongs to neither goes to a side that is computed anyway."""
+    """Factors as two, each with axes of its own and k. What belongs to neither goes to a side that is computed
+    anyway."""
     free = frozenset().union(*(x.free for x in factors)) - {k}
     for i, a in enumerate(factors):
         for b in factors[i + 1:]:

@@ -1,14 +1,15 @@
 """A scheduled kernel -> Tile IR: one recursion over its bodies, and no template for any operator.
 
-An expression lives at the innermost loop whose axis it needs. A fold that uses no axis bound on the way to it is finished
-before the loop; one that uses the loop's axis is computed inside, chunk by chunk; siblings share a loop
+An expression lives at the innermost loop whose axis it needs. A fold that uses no axis bound on the way to it is
+finished before the loop; one that uses the loop's axis is computed inside, chunk by chunk; siblings share a loop
 (lower/structure.py). The same rule places every other expression, so that invariant code and shared loads need no pass.
 
 Knobs of a schedule (a is an axis of the flattened kernel: lower/structure.py's axes_of tells them):
 
     tile.a      elements of a that a block works on: of a launch axis in all (default 1), of a fold's axis at a time
                 (default: all, without a loop)
-    vec.a, lanes.a, warps.a     neighbours in registers, then lanes, then warps along a (default 1), outside tensor cores
+    vec.a, lanes.a, warps.a     neighbours in registers, then lanes, then warps along a (default 1); of tiles on tensor
+                cores, warps only
     warps       of a block, where it is more than the axes take
     atom        mma, wgmma (tensor cores), fma (outer products in registers), none
     stages      of the rings of shared tiles
@@ -25,11 +26,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from deplodock.errors import IllegalSchedule
-from deplodock.ir.layout import Shared, log2
+from deplodock.ir.layout import Shared
 from deplodock.ir.loop import Const, index
 from deplodock.ir.plan import Kernel
-from deplodock.ir.tile import (Access, Compare, CopyOut, Fill, For, GridAxis, Kernel as TileKernel, Map, Part, Reg, SharedTile,
-                               Store, StoreShared, all_copies, origin)
+from deplodock.ir.tile import (Access, Compare, CopyOut, Fill, For, GridAxis, Kernel as TileKernel, Map, Part, Reg,
+                               SharedTile, Store, StoreShared, all_copies, origin)
 from deplodock.lower.box import box
 from deplodock.lower.flatten import Facts, Out, all_folds, flatten, outer_folds, params
 from deplodock.lower.operators import RESERVED
@@ -46,7 +47,8 @@ def lower_tile(kernel: Kernel, facts: Facts = {}) -> TileKernel:
     """
     knobs, flats = Knobs(kernel.name, kernel.schedule), flatten(kernel, facts)
     if flats:
-        knobs.require_axes({a.name for f in flats for a in (*f.axes, *(x for o in all_folds(o.body for o in f.outs) for x in o.axes))})
+        folds = [g for f in flats for g in all_folds(o.body for o in f.outs)]
+        knobs.require_axes({a.name for x in (*flats, *folds) for a in x.axes})
     known = params(kernel, facts)
     names = Names((*RESERVED, *(p.name for p in known)))
     warps = max([knobs.get("warps", 1), *(spreads(f, knobs)[1] for f in flats)])

@@ -1,4 +1,4 @@
-"""Expressions: a body becomes a register tile in the layout that its reader wants, at the outermost level that can make it.
+"""Expressions: a body becomes a register tile in the layout that its reader wants, at the outermost level that can.
 
 Reads stay inside tensors by themselves: an access is guarded along every dimension that its index is not known to stay
 in, and by the condition of a `where` that makes zeros of what is not read.
@@ -13,11 +13,11 @@ import numpy as np
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.layout import Layout, Shared
-from deplodock.ir.loop import (Axis, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Load, Mod, Op, RoundTo, Term, cast,
+from deplodock.ir.loop import (Axis, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Load, Mod, Op, RoundTo, Term,
                                children, const, dtype, gathers, index)
 from deplodock.ir.meaning import NUMPY, convert
 from deplodock.ir.ops import OPS
-from deplodock.ir.tile import (Access, Check, Compare, Convert, Coord, Copy, Exchange, Fill, IndexTile, LoadGlobal,
+from deplodock.ir.tile import (Access, Check, Compare, Convert, Coord, Copy, Exchange, IndexTile, LoadGlobal,
                                LoadShared, Map, Mask, Predicate, Reg, SharedTile, Slice)
 from deplodock.lower.box import box
 from deplodock.lower.flatten import outer_folds
@@ -26,7 +26,7 @@ from deplodock.lower.tile_scope import Scope
 
 
 def lower(s: Scope, b: Term, layout: Layout, stage: bool = False) -> Reg | Const:
-    """The value of a body, laid out as `layout` without the axes that it does not depend on. stage: through shared memory."""
+    """The value of a body, laid out as `layout` without the axes that it lacks. stage: through shared memory."""
     if isinstance(b, Const):
         return b
     layout = layout.project(s.tiled(b.free))
@@ -228,7 +228,7 @@ def gathered(s: Scope, i: Index, layout: Layout | None) -> tuple[Index, tuple[Co
 
 
 def access(s: Scope, buffer: Term, indices: tuple[Index, ...], layout: Layout | None) -> Access:
-    """Where a tile of a buffer lies. layout: of the registers that it is read into; None for a copy into shared memory."""
+    """Where a tile of a buffer lies. layout: of the registers it is read into; None for a copy to shared memory."""
     view = s.flat.views[buffer]
     plain, loaded = [], ()
     for i in indices:
@@ -238,7 +238,8 @@ def access(s: Scope, buffer: Term, indices: tuple[Index, ...], layout: Layout | 
     element = index(0)
     for i, stride in zip(plain, view.strides):
         element = element + i * stride
-    inside = [g for c in loaded for g in (Compare("le", index(0), index(c.axis)), Compare("lt", index(c.axis), index(c.axis.extent - 1)))]
+    inside = [g for c in loaded for g in (Compare("le", index(0), index(c.axis)),
+                                          Compare("lt", index(c.axis), index(c.axis.extent - 1)))]
     guards = tuple(dict.fromkeys((*s.guards, *inside, *bounds(s, view.dims, plain))))
     own = element.free.union(*(i.free for i in plain), *(i.free for g in guards for i in (g.left, g.right)))
     coords = s.coords(own) + tuple(dict.fromkeys(loaded))

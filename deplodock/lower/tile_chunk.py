@@ -11,13 +11,13 @@ from dataclasses import replace
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.layout import Layout, Shared, log2
-from deplodock.ir.loop import (Axis, Buffer, Cast, Const, Fold, Iota, Load, Op, Term, const, dtype, index, op, where)
-from deplodock.ir.tile import (Mma, MmaCommit, MmaFence, MmaWait, Operand, Promote, Reduce, Reg, SharedTile, StoreShared)
+from deplodock.ir.loop import Axis, Buffer, Cast, Const, Iota, Load, Op, Term, const, dtype, index, op, where
+from deplodock.ir.tile import Mma, MmaCommit, MmaFence, MmaWait, Operand, Promote, Reduce, Reg, SharedTile, StoreShared
 from deplodock.lower.flatten import identity
 from deplodock.lower.layout import copy_layout
 from deplodock.lower.structure import affine
 from deplodock.lower.tile_body import guarded, is_padded, lower, offsets, staged
-from deplodock.lower.tile_scope import K_STEP, Item, Level, Roles, Scope
+from deplodock.lower.tile_scope import K_STEP, Item, Level, Plan, Roles, Scope
 
 PARTIAL = 64
 """Terms of a partial sum; a sum of up to twice as many is not divided."""
@@ -28,7 +28,8 @@ def narrowed(s: Scope, axis: Axis, off: int, step: int):
     """Within it, the axis means a slice of the chunk."""
     chunk, level = s.bind[axis.name], s.levels[-1]
     s.bind[axis.name] = replace(chunk, off=off, span=step)
-    s.levels.append(Level(level.stmts, None, None, level.memo) if step == chunk.tile else Level(level.stmts, None, axis.name))
+    whole = step == chunk.tile
+    s.levels.append(Level(level.stmts, None, None, level.memo) if whole else Level(level.stmts, None, axis.name))
     yield
     s.levels.pop()
     s.bind[axis.name] = chunk
@@ -76,7 +77,7 @@ def _reduce(s: Scope, item: Item, axis: Axis, roles: Roles | None, turn: int, tu
 
 
 def _operands(s: Scope, item: Item, axis: Axis) -> tuple[Term, Term]:
-    """The factors of a product as it takes them: 16 bits wide, or, in registers, through a shared tile where computed."""
+    """The factors of a product as it takes them: 16 bits wide; for fma, those that are computed in a shared tile."""
     left, right = item.plan.left, item.plan.right
     if s.knobs.atom != "fma":
         return masked(s, left.body, "sum", axis), masked(s, right.body, "sum", axis)
@@ -84,10 +85,15 @@ def _operands(s: Scope, item: Item, axis: Axis) -> tuple[Term, Term]:
 
 
 def _multiply(s: Scope, item: Item, axis: Axis, roles: Roles, left: Term, right: Term) -> None:
-    rows, columns = ([s.bind[x].axis for x in (*group, axis.name)] for group in (item.plan.rows, item.plan.columns))
+    rows, columns = _axes(s, item.plan, axis)
     a = lower(s, left, s.frame(rows, roles), stage=True)
     b = lower(s, right, s.frame(columns, roles), stage=True)
     s.emit(Mma(item.part or item.accs[0], a, b, s.knobs.atom, axis.name))
+
+
+def _axes(s: Scope, p: Plan, k: Axis) -> tuple[list[Axis], list[Axis]]:
+    """The axes of a product's two operands."""
+    return [s.bind[a].axis for a in (*p.rows, k.name)], [s.bind[a].axis for a in (*p.columns, k.name)]
 
 
 def _async_slices(s: Scope, axis: Axis, items: list[Item], roles: Roles, lag: int) -> None:
@@ -99,10 +105,10 @@ def _async_slices(s: Scope, axis: Axis, items: list[Item], roles: Roles, lag: in
     for off in range(0, tile, step):
         with narrowed(s, axis, off, step):
             for i, (left, right) in zip(products, operands):
-                rows, columns = ([s.bind[x].axis for x in (*group, axis.name)] for group in (i.plan.rows, i.plan.columns))
+                rows, columns = _axes(s, i.plan, axis)
                 a, b = _source(s, left, rows, roles), _source(s, right, columns, roles)
-                s.require(isinstance(b, Operand), "the right factor of a wgmma is computed, or not contiguous: it must be read "
-                                                  "from shared memory")
+                s.require(isinstance(b, Operand),
+                          "the right factor of a wgmma is computed, or not contiguous: it is read from shared memory")
                 mmas.append(Mma(i.accs[0], a, b, "wgmma", axis.name, i.fresh and off == 0))
     accs = tuple(dict.fromkeys(m.acc for m in mmas))
     kept = tuple(dict.fromkeys(i.accs[0] for i in products if not i.fresh))
@@ -126,7 +132,8 @@ def _source(s: Scope, b: Term, axes: list[Axis], roles: Roles) -> Reg | Operand:
     if isinstance(b, Load) and b.tensor not in s.locals:
         tile = staged(s, b)
         if tile:
-            s.require(tile.shape.panels == 128, f"a row of {b.tensor.name}'s tile is no multiple of 128 bytes, as wgmma reads it")
+            s.require(tile.shape.panels == 128,
+                      f"a row of {b.tensor.name}'s tile is no multiple of 128 bytes, as wgmma reads it")
             return Operand(tile, offsets(s, b), layout)
     return lower(s, b, layout)
 
@@ -172,7 +179,7 @@ def _vanishes(b: Term, axis: Axis) -> bool:
         case Load(): return axis in b.free
         case Cast(_, x): return _vanishes(x, axis)
         case Op("mul", (x, y)):
-            return _vanishes(x, axis) and (_vanishes(y, axis) or isinstance(y, Const)) or isinstance(x, Const) and _vanishes(y, axis)
+            return all(isinstance(z, Const) or _vanishes(z, axis) for z in (x, y)) and axis in b.free
         case Op("add" | "sub", (x, y)): return _vanishes(x, axis) and _vanishes(y, axis)
         case Op("neg", (x,)): return _vanishes(x, axis)
     return is_padded(b) and axis in b.args[1].free
@@ -192,5 +199,5 @@ def in_memory(b: Term | None) -> bool:
 
 
 def spare(layout: Layout, slices_: int) -> tuple[int, ...]:
-    """Warp bits that would only hold copies of a folded tile: the slices of the axis are dealt out over them instead."""
+    """Warp bits that would only hold copies of a folded tile: slices of the axis are dealt out over them instead."""
     return tuple(i for i, b in enumerate(layout.warp) if b is None)[:slices_.bit_length() - 1]

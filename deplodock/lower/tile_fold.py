@@ -4,8 +4,8 @@
     loop(group)          one loop over their common axis, or none where one tile holds it
     plan(fold)           how a fold is a product of the schedule's atom
 
-Sums of f32 that run long are taken in partial sums of PARTIAL terms, promoted into a second accumulator: one running sum
-over thousands of terms is not as accurate as promised.
+Sums of f32 that run long are taken in partial sums of PARTIAL terms, promoted into a second accumulator: one running
+sum over thousands of terms is not as accurate as promised.
 """
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def loop(s: Scope, group: list[Fold]) -> None:
     s.bind[axis.name] = Bound(axis, index(0) if whole else index(origin(axis)), tile, 0, tile)
     items = _items(s, folds)
     twin = _twin(s, group, axis) if whole and not any(i.plan for i in items) else None
-    if twin:                                             # the axis of the launch tile: same coordinates, so loads are shared
+    if twin:                                             # the launch tile's axis: same coordinates, so loads are shared
         s.order.remove(axis.name)
         del s.bind[axis.name]
         axis = twin
@@ -101,7 +101,7 @@ def loop(s: Scope, group: list[Fold]) -> None:
         _offer(s, item, axis, [i for i in items if i is not item])
     s.levels.append(inner)
     sums, onlines = [i for i in items if i.monoid != "online"], [i for i in items if i.monoid == "online"]
-    # An operand that is computed into registers is overwritten by the next chunk: its products end with their own chunk.
+    # An operand that is computed into registers is overwritten by the next chunk: its products end with their chunk.
     held = any(i.plan and not (in_memory(i.plan.left) and in_memory(i.plan.right)) for i in sums)
     lag = int(atom == "wgmma" and not whole and not held and not onlines and planned is not None)
     if sums:
@@ -112,9 +112,10 @@ def loop(s: Scope, group: list[Fold]) -> None:
     s.levels.pop()
     if not whole:
         lo, hi = _range(s, group[0], axis)
-        s.require(not inner.copies or s.knobs.stages >= 2 + lag,
-                  f"a ring of {s.knobs.stages} stages: it has one to use, one to fill, and one while products are in flight")
-        s.emit(For(origin(axis), lo, hi, tile, s.knobs.stages if inner.copies else 1, tuple(inner.copies), tuple(inner.stmts), lag))
+        stages = s.knobs.stages if inner.copies else 1
+        s.require(not inner.copies or stages >= 2 + lag,
+                  f"a ring of {stages} stages: it has one to use, one to fill, and one while products are in flight")
+        s.emit(For(origin(axis), lo, hi, tile, stages, tuple(inner.copies), tuple(inner.stmts), lag))
         if lag:
             s.emit(MmaWait(0, tuple(i.accs[0] for i in items if i.plan)))
     for item in items:
@@ -184,7 +185,7 @@ def _step(s: Scope, l: Load, k: Axis) -> int:
 
 
 def _range(s: Scope, f: Fold, axis: Axis) -> tuple[tuple[Index, ...], tuple[Index, ...]]:
-    """The rows of a tile may agree that the body is the identity before some value of the axis, or from some value on."""
+    """A tile may know that the body is the identity before some value of the axis, or from some value on."""
     lo, hi = [index(0)], [index(axis.extent)]
     for p in limits(_under(f, axis)):
         for c in affine(p):
@@ -204,7 +205,8 @@ def _range(s: Scope, f: Fold, axis: Axis) -> tuple[tuple[Index, ...], tuple[Inde
 
 def _start(s: Scope, item: Item, axis: Axis, roles: Roles | None, fresh: bool) -> None:
     free = frozenset().union(*(b.free for b in (item.bodies[:1] if item.monoid == "online" else item.bodies)))
-    item.layout = score_frame(s, item.bodies[0], axis, roles) if item.monoid == "online" else s.frame(free | {axis}, roles)
+    item.layout = (score_frame(s, item.bodies[0], axis, roles) if item.monoid == "online"
+                   else s.frame(free | {axis}, roles))
     rest = item.layout.project(s.tiled(free - {axis}))
     if item.monoid == "online":
         start_online(s, item, axis, roles, rest)
@@ -237,7 +239,7 @@ def _offer(s: Scope, item: Item, axis: Axis, others: list[Item]) -> None:
 
 
 def _accepted(s: Scope, item: Item, layout: Layout, d: Dtype) -> bool:
-    """Whether a sum adds into the accumulators of the sum around it: both lie alike, and no partial sum gets too long."""
+    """Whether a sum adds into the accumulators of the one around it: both lie alike, no partial sum gets too long."""
     (f,) = item.folds
     around = s.around.get(f)
     if around is None or item.monoid != "sum" or around.accs[0].layout != layout or around.accs[0].dtype != d:
@@ -249,7 +251,7 @@ def _accepted(s: Scope, item: Item, layout: Layout, d: Dtype) -> bool:
 
 
 def _divided(s: Scope, item: Item, axis: Axis) -> bool:
-    """Whether a sum is taken in partial sums: an outer product over all of k, any other sum over the rounds of its loop."""
+    """Whether a sum is taken in partial sums: an outer product over all of k, another over the rounds of its loop."""
     if item.monoid != "sum" or dtype(item.bodies[0]) != Dtype.f32 or (item.plan and s.knobs.atom != "fma"):
         return False
     return (axis.extent if item.plan else -(-axis.extent // s.bind[axis.name].tile)) > 2 * PARTIAL

@@ -1,8 +1,8 @@
 """The online fold: (m, sums) with m = max s and, for each value v, sum of exp(s - m) v, in one pass over the scores.
 
-It is composed of what other folds are made of: a maximum, exponentials, sums and products. It runs on base-2 exponentials,
-with log2(e) in the scores. Where a value is a product, the threads of a row agree on m in every round; else each keeps its
-own, and they are joined behind the loop.
+It is composed of what other folds are made of: a maximum, exponentials, sums and products. It runs on base-2
+exponentials, with log2(e) in the scores. Where a value is a product, the threads of a row agree on m in every round;
+else each keeps its own, and they are joined behind the loop.
 """
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG2E = 1.4426950408889634
 
 
 def scaled(score: Term) -> Term:
-    """score * log2(e): online folds run on the base-2 exponential. The factor goes into a constant that is there already."""
+    """score * log2(e), as the base-2 exponential wants it. The factor goes into a constant that is there already."""
     d = dtype(score)
     match score:
         case Const(_, v): return const(d, v * LOG2E)
@@ -46,7 +46,7 @@ def start_online(s: Scope, item: Item, axis: Axis, roles: Roles | None, rest: La
 
 
 def score_frame(s: Scope, score: Term, axis: Axis, roles: Roles | None) -> Layout:
-    """The layout of a tile of scores: an accumulator of tensor cores is an operand as it is; one in registers is not."""
+    """The layout of a tile of scores: an accumulator of tensor cores is an operand as it is; one of fma is not."""
     return s.frame(score.free | {axis}, None if s.knobs.atom == "fma" else roles)
 
 
@@ -60,7 +60,7 @@ def online(s: Scope, item: Item, axis: Axis, roles: Roles | None) -> None:
     top, m1, safe, alpha = (s.reg(h, d, m.layout) for h in ("top", "m_new", "m_safe", "alpha"))
     s.emit(Fill(top, identity("max", d)))
     s.emit(Reduce((top,), "fmax", (scores,)))
-    if item.plan:                                        # the threads of a row agree on m, since they share its products
+    if item.plan:                                        # the threads of a row agree on m: they share its products
         lanes = tuple(i for i, b in enumerate(layout.lane) if b and b[0] == axis.name)
         warps = tuple(i for i, b in enumerate(layout.warp) if b and b[0] == axis.name)
         if lanes or warps:

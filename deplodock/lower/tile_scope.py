@@ -1,8 +1,8 @@
-"""What is known while a kernel is lowered: the schedule, what each axis stands for here, the levels of loops, the names.
+"""What is known while a kernel is lowered: the schedule, what each axis stands for, the levels of loops, the names.
 
 A level is a list of statements under construction: of the kernel, of a loop, or of a part of a loop's body in which an
-axis has a narrower meaning (a slice). Its memo holds the tiles that it has made, keyed by what they hold and how they are
-laid out; an expression is made at the outermost level that has all that it needs.
+axis has a narrower meaning (a slice). Its memo holds the tiles that it has made, keyed by what they hold and how they
+are laid out; an expression is made at the outermost level that has all that it needs.
 """
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from deplodock.lower.structure import product
 
 ATOMS = ("mma", "wgmma", "fma", "none")
 OF_AXIS = frozenset(("tile", "vec", "lanes", "warps", "sweep", "reverse", "group"))
-OF_KERNEL = frozenset(("atom", "copy", "epilogue", "stages", "roles", "warps", "raster", "persistent", "min_blocks", "regs"))
+OF_KERNEL = frozenset(("atom", "copy", "epilogue", "stages", "roles", "warps", "raster", "persistent", "min_blocks",
+                       "regs"))
 """The knobs that there are; lower/tile.py says what they mean."""
 K_STEP = 16
 """Elements along k of one product of a tensor core, for 16-bit operands."""
@@ -86,7 +87,7 @@ class Item:
     within: Item | None = None
     """The sum around this one, into whose accumulators it adds."""
     open: tuple[str, tuple[int, ...], tuple[int, ...]] | None = None
-    """The axis of a sum within this one that adds into its accumulators, and the lane and warp bits that hold its parts."""
+    """The axis of a sum within this one that adds into its accumulators, and the bits that hold its parts."""
 
 
 @dataclass
@@ -113,7 +114,8 @@ class Knobs:
         self.roles = self.values.get("roles", 0)
         self.require(self.atom in ATOMS, f"atom is one of {', '.join(ATOMS)}, not {self.atom}")
         self.require(self.copy in ("async", "tma"), f"copy is async or tma, not {self.copy}")
-        self.require(self.epilogue in ("direct", "blocked", "tma"), f"epilogue is direct, blocked or tma, not {self.epilogue}")
+        self.require(self.epilogue in ("direct", "blocked", "tma"),
+                     f"epilogue is direct, blocked or tma, not {self.epilogue}")
         self.require(self.stages >= 1, "a ring has at least one stage")
         self.require(not self.roles or self.copy == "tma", "roles need copy tma")
         self.require(self.epilogue != "tma" or self.copy == "tma", "epilogue tma needs copy tma")
@@ -162,7 +164,8 @@ class Names:
 class Scope:
     """The state of the recursion, and the questions that all of it asks."""
 
-    def __init__(self, flat: Flat, knobs: Knobs, warps: int, names: Names, evaluate: Callable[[Scope, Iterable[Term]], None]):
+    def __init__(self, flat: Flat, knobs: Knobs, warps: int, names: Names,
+                 evaluate: Callable[[Scope, Iterable[Term]], None]):
         self.flat, self.knobs = flat, knobs
         self.bind: dict[str, Bound] = {}
         self.order: list[str] = []
@@ -176,8 +179,10 @@ class Scope:
         self._names = names
         self.spreads, self.warp_bits = spreads(flat, knobs)[0], log2(warps)
         launch = {a.name for a in flat.axes}
-        self.warp_axes = tuple(next((a for a, x in self.spreads.items() if a in launch
-                                     and x.warp_at <= i < x.warp_at + log2(x.warps)), None) for i in range(self.warp_bits))
+        self.warp_axes = tuple(
+            next((a for a, x in self.spreads.items()
+                  if a in launch and x.warp_at <= i < x.warp_at + log2(x.warps)), None)
+            for i in range(self.warp_bits))
 
     def require(self, held: bool, reason: str) -> None:
         self.knobs.require(held, reason)
@@ -218,7 +223,7 @@ class Scope:
         return tuple(out)
 
     def least(self, i: Index) -> Index | None:
-        """The least value of an index over the tile at hand, as an integer that the block agrees on; None if unknown."""
+        """The least value of an index over the tile at hand, as an index that the block agrees on; None if unknown."""
         out = index(i.const)
         for atom, c in i.terms:
             b = self.bind.get(atom.name) if isinstance(atom, Axis) else None
@@ -253,12 +258,13 @@ class Scope:
                     return outer_operand(tile, group, roles.k, span[roles.k], k_first).project(names)
         for a in names:
             step = self.spreads[a].span
-            self.require(span[a] % step == 0, f"{span[a]} elements of {a} are no multiple of {step} = vec x lanes x warps of {a}")
+            self.require(span[a] % step == 0,
+                         f"{span[a]} elements of {a} are no multiple of {step} = vec x lanes x warps of {a}")
         return blocked(names, span, self.spreads, self.warp_bits)
 
 
 def spreads(flat: Flat, knobs: Knobs) -> tuple[dict[str, Spread], int]:
-    """How each axis is spread, on lane and warp bits that no axis has with which it shares a tile; and the warps of a block."""
+    """How each axis is spread, on bits that no axis it shares a tile with has; and the warps that a block needs."""
     together: dict[str, set[str]] = {}
 
     def meet(axes: Iterable[str]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 import math
 
 from deplodock.ir.dtype import Dtype, b8, bf16, f32, i32, i64
-from deplodock.ir.loop import (Axis, Buffer, Const, Fold, Gathered, Index, Iota, Load, Op, Term, cast, const, dtype, exp, fold,
-                               index, load, op, recip, rsqrt, where)
+from deplodock.ir.loop import (Axis, Buffer, Const, Gathered, Iota, Term, cast, const, dtype, exp, fold, index, load,
+                               op, recip, rsqrt, where)
 from deplodock.ir.plan import Kernel, Output
 
 INF = float("inf")
@@ -60,7 +60,8 @@ def concat(N, M, d=f32):
     """Either half is read outside of its tensor where the other one is meant."""
     i = Axis("i", N + M)
     a, b = tensor("a", d, Axis("n", N)), tensor("b", d, Axis("m", M))
-    return kernel("concat", (tensor("y", d, i), where(op("lt", Iota(index(i)), const(i64, N)), load(a, index(i)), load(b, i - N))))
+    body = where(op("lt", Iota(index(i)), const(i64, N)), load(a, index(i)), load(b, i - N))
+    return kernel("concat", (tensor("y", d, i), body))
 
 
 def flip_pad(N, P, d=f32):
@@ -114,7 +115,8 @@ def add_rmsnorm(M, K, d=bf16):
     added = lambda a: wide(load(x, m, a)) + wide(load(r, m, a))
     j = k.primed(1)
     scale = rsqrt(fold("sum", (j,), (added(j) * added(j),)) * c(1.0 / K) + c(1e-6))
-    return kernel("add_rmsnorm", (tensor("h", d, m, k), added(k)), (tensor("y", d, m, k), added(k) * scale * wide(load(w, k))))
+    normed = added(k) * scale * wide(load(w, k))
+    return kernel("add_rmsnorm", (tensor("h", d, m, k), added(k)), (tensor("y", d, m, k), normed))
 
 
 def layernorm(M, K, d=f32):
@@ -235,7 +237,8 @@ def projections(M, Q, V, K, d=bf16):
     m, q, v, k = Axis("m", M), Axis("q", Q), Axis("v", V), Axis("k", K)
     x, wq, wv = tensor("x", d, m, k), tensor("wq", d, q, k), tensor("wv", d, v, k)
     scale = mean_square(x, m, k)
-    return kernel("projections", (tensor("y", d, m, q), scale * dot(x, wq, m, q, k)), (tensor("h", d, m, v), scale * dot(x, wv, m, v, k)))
+    return kernel("projections", (tensor("y", d, m, q), scale * dot(x, wq, m, q, k)),
+                  (tensor("h", d, m, v), scale * dot(x, wv, m, v, k)))
 
 
 def rope_matmul(M, H, K, d=bf16):
@@ -255,7 +258,8 @@ def conv1d(B, L, C, N, d=bf16):
     at = i + tap - 1
     inside = op("and", op("le", const(i64, 0), Iota(at)), op("lt", Iota(at), const(i64, L)))
     read = where(inside, load(x, b, at, ch), c(0.0, d))
-    return kernel("conv1d", (tensor("y", d, b, i, n), fold("sum", (tap, ch), (wide(read) * wide(load(w, tap, n, ch)),))))
+    body = fold("sum", (tap, ch), (wide(read) * wide(load(w, tap, n, ch)),))
+    return kernel("conv1d", (tensor("y", d, b, i, n), body))
 
 
 # ---- attention -------------------------------------------------------------------------------------------------------
@@ -265,7 +269,8 @@ def attention(H, KV, S, D, d=bf16, causal=True, T=None, mask=False, window=None)
     kv, g, s, e, t = Axis("kv", KV), Axis("g", H // KV), Axis("s", S), Axis("e", D), Axis("s", T or S).primed(1)
     q, k, v = (tensor(n, d, *axes) for n, axes in (("q", (kv, g, s, e)), ("k", (kv, t, e)), ("v", (kv, t, e))))
     j = e.primed(1)
-    score = fold("sum", (j,), (wide(load(q, kv, g, s, j)) * wide(load(k, kv, t, j)),)) * c(1.0 / math.sqrt(D), d.compute)
+    score = fold("sum", (j,), (wide(load(q, kv, g, s, j)) * wide(load(k, kv, t, j)),))
+    score = score * c(1.0 / math.sqrt(D), d.compute)
     if mask:
         score = score + wide(load(tensor("mask", d, s, t), s, t))
     keep = op("le", Iota(index(t)), Iota(index(s)))
@@ -301,7 +306,8 @@ def batched_matmul(B, H, M, N, K, d=bf16):
     """A batch of products whose right factor all of the batch's second axis share."""
     b, h, m, n, k = (Axis(*a) for a in zip("bhmnk", (B, H, M, N, K)))
     x, w = tensor("x", d, b, h, m, k), tensor("w", d, b, k, n)
-    return kernel("batched_matmul", (tensor("y", d, b, h, m, n), fold("sum", (k,), (wide(load(x, b, h, m, k)) * wide(load(w, b, k, n)),))))
+    body = fold("sum", (k,), (wide(load(x, b, h, m, k)) * wide(load(w, b, k, n)),))
+    return kernel("batched_matmul", (tensor("y", d, b, h, m, n), body))
 
 
 def average_pool(N, W, d=f32):
@@ -338,8 +344,9 @@ def attention_parts(H, S, T, D, d=bf16):
     j = e.primed(1)
     score = fold("sum", (j,), (wide(load(q, h, s, j)) * wide(load(k, h, t, j)),)) * c(1.0 / math.sqrt(D))
     m, l, o = tensor("m", f32, h, s), tensor("l", f32, h, s), tensor("o", f32, h, s, e)
-    return kernel("attention_parts", (m, fold("online", (t,), (score, c(1.0)), 0)), (l, fold("online", (t,), (score, c(1.0)), 1)),
-                  (o, fold("online", (t,), (score, wide(load(v, h, t, e))), 1)))
+    top, total_ = (fold("online", (t,), (score, c(1.0)), part) for part in (0, 1))
+    weighted = fold("online", (t,), (score, wide(load(v, h, t, e))), 1)
+    return kernel("attention_parts", (m, top), (l, total_), (o, weighted))
 
 
 def linear_attention(S, D, d=bf16):
@@ -348,4 +355,5 @@ def linear_attention(S, D, d=bf16):
     q, k, v = tensor("q", d, s, e), tensor("k", d, t, e), tensor("v", d, t, e)
     j = e.primed(1)
     p = fold("sum", (j,), (wide(load(q, s, j)) * wide(load(k, t, j)),))
-    return kernel("linear_attention", (tensor("y", d, s, e), fold("sum", (t,), (wide(cast(d, p)) * wide(load(v, t, e)),))))
+    body = fold("sum", (t,), (wide(cast(d, p)) * wide(load(v, t, e)),))
+    return kernel("linear_attention", (tensor("y", d, s, e), body))

@@ -62,7 +62,8 @@ AXES = {
     "rows that a statistic needs apart": (t.rmsnorm(6, 8), [("m", 6), ("k", 8)], ["k1"]),
     "a total": (t.total(3, 4), [], ["m_n"]),
     "windows that overlap": (t.window_max(20, 3), [("i", 20), ("j", 20)], ["a"]),
-    "queries of a group without a mask": (t.attention(4, 2, 8, 16, causal=False), [("kv", 2), ("g_s", 16), ("e", 16)], ["s"]),
+    "queries of a group without a mask": (t.attention(4, 2, 8, 16, causal=False),
+                                          [("kv", 2), ("g_s", 16), ("e", 16)], ["s"]),
     "queries under a mask": (t.attention(4, 2, 8, 16), [("kv", 2), ("g", 2), ("s", 8), ("e", 16)], ["s1"]),
     "extents of one": (t.matmul(1, 8, 16), [("n", 8)], ["k"]),
 }
@@ -114,7 +115,7 @@ def test_parts_are_outputs_with_axes_of_their_own():
 
 
 def test_an_output_over_fewer_axes_has_a_part_where_others_would_compute_its_folds_again():
-    """The keys of grouped heads beside the queries: a block for each group of queries would compute the keys once more."""
+    """The keys of grouped heads beside the queries: a block for each group of queries would compute them once more."""
     m, g, n, k = (Axis(*a) for a in (("m", 8), ("g", 2), ("n", 16), ("k", 32)))
     x, wq, wk = t.tensor("x", f32, m, k), t.tensor("wq", f32, g, n, k), t.tensor("wk", f32, n, k)
     q = fold("sum", (k,), (load(x, m, k) * load(wq, g, n, k),))

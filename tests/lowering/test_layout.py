@@ -19,7 +19,8 @@ def places(layout: Layout, axes) -> dict[tuple[int, ...], int]:
 
 
 LAYOUTS = {
-    "blocked": (blocked(("m", "n"), {"m": 24, "n": 32}, {"m": Spread(1, 4, 3, 2, 0), "n": Spread(2, 8, 0)}, 1), "mn", (24, 32)),
+    "blocked": (blocked(("m", "n"), {"m": 24, "n": 32}, {"m": Spread(1, 4, 3, 2, 0), "n": Spread(2, 8, 0)}, 1),
+                "mn", (24, 32)),
     "blocked odd repeats": (blocked(("n",), {"n": 96}, {"n": Spread(1, 32)}, 0), "n", (96,)),
     "A": (fragment("A", ("m",), ("k",), SPAN, ("m", "m")), "mk", (64, 16)),
     "B": (fragment("B", ("n",), ("k",), SPAN, ("m", "m")), "nk", (96, 16)),

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.tile import (Assign, Combine, Copy, For, LoadGlobal, LoadShared, Map, Mma, MmaWait, Part, Reduce, Slice, Store)
+from deplodock.ir.tile import For, LoadGlobal, Map, Mma, MmaWait, Reduce, Slice, Store
 from deplodock.ir.tile_verify import MalformedTile, verify_tile
 from deplodock.lower.tile import lower_tile
 from tests.lowering.cases import CASES
@@ -36,8 +36,9 @@ def broken(name, kind, change, at=0):
     return replace(k, parts=(replace(part, body=changed(part.body, kind, change, at)),))
 
 
-def renamed(reg):
-    return replace(reg, name=reg.name + "_other")
+def projected(reg):
+    """A tile without its axes."""
+    return replace(reg, layout=reg.layout.project(()))
 
 
 BREACHES = {
@@ -45,18 +46,22 @@ BREACHES = {
     "a tile made twice": ("rmsnorm", LoadGlobal, lambda s: (s, s), 0, "x_r is defined twice"),
     "another dtype": ("rmsnorm", Reduce, lambda s: (replace(s, dst=(replace(s.dst[0], dtype=Dtype.f64),)),), 0,
                       "acc is used as another tile"),
-    "an operand laid out otherwise": ("matmul nk", Map, lambda s: (replace(s, dst=replace(s.dst, layout=s.dst.layout.project("m"))),), 0,
+    "an operand laid out otherwise": ("matmul nk", Map, lambda s: (replace(s, dst=projected(s.dst)),), 0,
                                       "laid out differently"),
-    "a slice of another tile": ("attention", Slice, lambda s: (replace(s, dst=replace(s.dst, layout=s.dst.layout.project("e"))),), 0,
+    "a slice of another tile": ("attention", Slice, lambda s: (replace(s, dst=projected(s.dst)),), 0,
                                 "is no part of p"),
-    "a ring that nobody reads": ("matmul nk", For, lambda s: (replace(s, body=()),), 0, "nothing in loop k_0 reads x_s"),
+    "a ring that nobody reads": ("matmul nk", For, lambda s: (replace(s, body=()),), 0,
+                                 "nothing in loop k_0 reads x_s"),
     "too few stages": ("wgmma nk", For, lambda s: (replace(s, stages=2),), 0, "2 stages with lag 1"),
-    "a tile that is not filled": ("matmul nk", For, lambda s: (replace(s, copies=s.copies[1:]),), 0, "x_s is read where nothing"),
-    "factors of two dtypes": ("matmul nk", Mma, lambda s: (replace(s, a=replace(s.a, dtype=Dtype.f16)),), 0, "used as another tile"),
+    "a tile that is not filled": ("matmul nk", For, lambda s: (replace(s, copies=s.copies[1:]),), 0,
+                                 "x_s is read where nothing"),
+    "factors of two dtypes": ("matmul nk", Mma, lambda s: (replace(s, a=replace(s.a, dtype=Dtype.f16)),), 0,
+                              "used as another tile"),
     "products that nobody waits for": ("wgmma nk", MmaWait, lambda s: (), 1, "touched while products into it"),
     "register operands in flight": ("wgmma swiglu_down", MmaWait, lambda s: (replace(s, pending=1),), 0,
                                     "products whose operands are registers stay in flight"),
-    "accumulators in flight": ("wgmma norm_matmul", MmaWait, lambda s: (), 1, "touched while products into it are in flight"),
+    "accumulators in flight": ("wgmma norm_matmul", MmaWait, lambda s: (), 1,
+                               "touched while products into it are in flight"),
     "a store without coordinates": ("rmsnorm", Store, lambda s: (replace(s, dst=replace(s.dst, coords=())),), 0,
                                     "is stored without coordinates"),
 }
