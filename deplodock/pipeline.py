@@ -32,6 +32,8 @@ class Compilation:
     numerics: str = "default"
     groups: tuple[str, ...] | None = None
     """The groups of laws to saturate with; None for all."""
+    provenance: bool = False
+    """Whether saturation notes which law made each e-node."""
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
@@ -56,7 +58,8 @@ class Compilation:
         """The e-graph of all programs that the laws prove equal."""
         self.entered
         with self._timed("saturate"):
-            return saturate(self.entered, self.numerics, None if self.groups is None else catalogue(self.groups))
+            return saturate(self.entered, self.numerics, None if self.groups is None else catalogue(self.groups),
+                            provenance=self.provenance)
 
     @cached_property
     def extraction(self) -> Extraction:
@@ -112,10 +115,11 @@ class Compilation:
 
 
 def compile(captured: Captured, target: str | Target = "h200", numerics: str = "default",
-            groups: tuple[str, ...] | None = None) -> Compilation:
+            groups: tuple[str, ...] | None = None, provenance: bool = False) -> Compilation:
     """A program ready to be lowered as far as it is asked for.
 
     target: a GPU's name or an architecture (deplodock/target.py). numerics: strict, default or fast, as NUMERICS in
     README says. UnknownTarget if there is no such target.
     """
-    return Compilation(captured, target if isinstance(target, Target) else find_target(target), numerics, groups)
+    return Compilation(captured, target if isinstance(target, Target) else find_target(target), numerics, groups,
+                       provenance)

@@ -30,7 +30,7 @@ def command(source, code, ir, output, dump, target, numerics, as_json, out):
     with out.step("capture"):
         captured = program.read(source, code)
     from deplodock.pipeline import compile as start
-    compilation = start(captured, program.target_or_default(target), numerics)
+    compilation = start(captured, program.target_or_default(target), numerics, provenance=out.verbose >= 2)
     for name in stages.work(ir):
         with out.step(name):
             getattr(compilation, name)

@@ -39,7 +39,8 @@ def command(source, code, phase, groups, root, number, stats, equation, json_fil
     if json_file and str(json_file) == "-":
         out.wants_json = True
     groups = _groups(groups) if groups else None
-    compilation = start(captured, program.target_or_default(target), numerics, groups)
+    listed = phase == "loop" and not (stats or json_file or dot_file or equation)
+    compilation = start(captured, program.target_or_default(target), numerics, groups, provenance=listed)
     if phase == "tensor":
         out.result(compilation.entered.tensor_text)
         return 0

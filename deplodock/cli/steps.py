@@ -36,9 +36,23 @@ def show(compilation, last: str, out) -> None:
     for stage in stages.STAGES[1:stages.STAGES.index(last) + 1]:
         if stage in ("ptx", "sass"):
             break
+        if stage == "loop":
+            laws(compilation.saturation, out)
         after = stages.text(compilation, stage)
         diff(f"s:{stage}", before, after, out)
         before = after
+
+
+def laws(saturation, out) -> None:
+    """What each law brought into the e-graph, as lines that its text gained."""
+    from deplodock.cli.egraph import classes
+    egraph = saturation.egraph
+    members = [(c, node) for c, group in classes(egraph).items() for node in group]
+    for law in dict.fromkeys(egraph.brought[m] for m in members if m in egraph.brought):
+        added = [f"  %{c}: {node}" for c, node in members if egraph.brought.get((c, node)) == law]
+        old = [f"  %{c}: {node}" for c, node in members if egraph.brought.get((c, node)) != law
+               and any(line.startswith(f"  %{c}:") for line in added)]
+        diff(f"l:{law}", "\n".join(old), "\n".join(sorted([*old, *added], key=lambda t: int(t[3:].partition(":")[0]))), out)
 
 
 def diff(name: str, before: str, after: str, out) -> None:

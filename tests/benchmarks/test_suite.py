@@ -7,6 +7,7 @@ import pickle
 from collections import Counter
 
 import pytest
+import torch
 import torch.nn.functional as F
 
 
