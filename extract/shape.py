@@ -121,14 +121,20 @@ class Shape:
         return knobs
 
     def _groups(self) -> list[tuple[tuple[Axis, ...], tuple[Axis, ...]]]:
-        """(rows, columns) of each part with products, the dominant one's last: axes of any product of the part, in order."""
+        """(rows, columns) of each part with products, the dominant one's last: axes of any product of the part, in order.
+
+        What is a row in the dominant part is none of another's columns: an axis has one set of knobs.
+        """
         found = []
         for part in sorted(self.parts, key=work):
             pairs = [sides(part, p) for l in every(part.loops) for p in l.products]
             order = [*part.axes, *(l.axis for l in every(part.loops))]
             if pairs:
                 found.append(tuple(tuple(a for a in order if any(a in pair[i] for pair in pairs)) for i in (0, 1)))
-        return found
+        rows, columns = ({a.name for a in g} for g in found[-1])
+        crossed = [(c, r) if any(a.name in rows for a in c) or any(a.name in columns for a in r) else (r, c)
+                   for r, c in found[:-1]]
+        return [*crossed, found[-1]]
 
     def _chain(self, r: dict) -> dict:
         knobs = {"stages": r["stages"], "atom": "mma", f"tile.{self.keys.name}": r["keys"]}
