@@ -19,6 +19,8 @@ from deplodock.lower.emit import SHARED_ALIGNMENT, Emit
 
 BLOCK = "block"
 WARPGROUP_WARPS, FIRST_GROUP_BARRIER = 4, 2
+PREFIX = "k_"
+"""Of every kernel's symbol: CUDA has functions of its own called norm, max, log .."""
 MOST_SHARED = 227 * 1024 - SHARED_ALIGNMENT
 """Bytes that a block of any architecture may have, less what aligning their first one may cost."""
 STRIPE = 64
@@ -42,7 +44,8 @@ def lower_kernel(k: tile.Kernel) -> ir.Kernel:
         first, shared = last, max(shared, e.shared)
     e.require(shared <= MOST_SHARED, f"{shared} bytes of shared memory; a block has {MOST_SHARED} at most")
     grid = min(total, k.persistent or total)
-    return ir.Kernel(e.name("kernel", k.name), params, tuple(e.maps), grid, k.threads, k.min_blocks, shared,
+    symbol = e.name("kernel", k.name if k.name.startswith(PREFIX) else PREFIX + k.name)
+    return ir.Kernel(symbol, params, tuple(e.maps), grid, k.threads, k.min_blocks, shared,
                      tuple(e.spans), tuple(e.out), k.source)
 
 

@@ -1,4 +1,4 @@
-extern "C" __global__ void __launch_bounds__(64, 1) attention(const u16* __restrict__ k, const u16* __restrict__ q, const u16* __restrict__ v, u16* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(64, 1) k_attention(const u16* __restrict__ k, const u16* __restrict__ q, const u16* __restrict__ v, u16* __restrict__ y) {
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int block = blockIdx.x;

@@ -1,4 +1,4 @@
-extern "C" __global__ void __launch_bounds__(128, 1) matmul(const u16* __restrict__ r_1, const u16* __restrict__ w, const u16* __restrict__ x, u16* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(128, 1) k_matmul(const u16* __restrict__ r_1, const u16* __restrict__ w, const u16* __restrict__ x, u16* __restrict__ y) {
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int block = blockIdx.x;

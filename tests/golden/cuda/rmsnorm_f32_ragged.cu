@@ -1,4 +1,4 @@
-extern "C" __global__ void __launch_bounds__(128, 1) rmsnorm(const float* __restrict__ w, const float* __restrict__ x, float* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(128, 1) k_rmsnorm(const float* __restrict__ w, const float* __restrict__ x, float* __restrict__ y) {
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int block = blockIdx.x;

@@ -1,4 +1,4 @@
-extern "C" __global__ void __launch_bounds__(384, 1) matmul(const u16* __restrict__ r_1, const u16* __restrict__ w, const u16* __restrict__ x, u16* __restrict__ y, const __grid_constant__ TensorMap map_x, const __grid_constant__ TensorMap map_w, const __grid_constant__ TensorMap map_r, const __grid_constant__ TensorMap map_y) {
+extern "C" __global__ void __launch_bounds__(384, 1) k_matmul(const u16* __restrict__ r_1, const u16* __restrict__ w, const u16* __restrict__ x, u16* __restrict__ y, const __grid_constant__ TensorMap map_x, const __grid_constant__ TensorMap map_w, const __grid_constant__ TensorMap map_r, const __grid_constant__ TensorMap map_y) {
   const int thread = threadIdx.x;
   const int lane = threadIdx.x % 32;
   const int warp = dd_uniform(threadIdx.x / 32);

@@ -1,4 +1,4 @@
-extern "C" __global__ void __launch_bounds__(64, 1) row_argmax(const float* __restrict__ x, i64* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(64, 1) k_row_argmax(const float* __restrict__ x, i64* __restrict__ y) {
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int block = blockIdx.x;

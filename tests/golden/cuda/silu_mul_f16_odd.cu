@@ -1,4 +1,4 @@
-extern "C" __global__ void __launch_bounds__(128, 1) silu_mul(const u16* __restrict__ g, const u16* __restrict__ u, u16* __restrict__ y) {
+extern "C" __global__ void __launch_bounds__(128, 1) k_silu_mul(const u16* __restrict__ g, const u16* __restrict__ u, u16* __restrict__ y) {
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int block = blockIdx.x;
