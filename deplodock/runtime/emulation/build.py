@@ -85,10 +85,11 @@ def shared_wrappers() -> str:
 
 @cache
 def find_compiler() -> str:
-    """The path of g++. ToolMissing if there is none."""
-    found = shutil.which("g++")
+    """The path of g++, or of the one that CXX names. ToolMissing if there is none."""
+    name = os.environ.get("CXX") or "g++"
+    found = shutil.which(name)
     if found is None:
-        raise ToolMissing(tool="g++", purpose="CUDA kernels are compiled for this machine's CPU (--device cpu)",
+        raise ToolMissing(tool=name, purpose="CUDA kernels are compiled for this machine's CPU (--device cpu)",
                           advice="install g++ 10 or newer, with binutils")
     return found
 
