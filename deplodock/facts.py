@@ -73,6 +73,10 @@ very_low = Fact("very_low", "at most −1e30: any score of usual size, added to 
                 lambda c: c <= -1e30)
 positive = Fact("positive", "a literal above 0", "(> {0} 0.0)", lambda c: c > 0)
 
+divides = Fact("divides", "m divides n", "(= 0 (% {1} {0}))", lambda m, n: n % m == 0)
+at_least = Fact("at_least", "an integer, or an index over its whole range, is not below another", "(>= {0} {1})", lambda a, b: a >= b)
+below = Fact("below", "an integer, or an index over its whole range, is below another", "(< {0} {1})", lambda a, b: a < b)
+
 
 def _rounded(c: float, d: Dtype) -> float:
     with np.errstate(over="ignore"):

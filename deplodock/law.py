@@ -29,7 +29,7 @@ from types import ModuleType
 from typing import Any, Callable, Iterable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Body, Const, Fold, Index, Op, Tensor, Term, Var, const, exp, fold
+from deplodock.ir.loop import Axis, Body, Const, Fold, Index, Op, Tensor, Term, Var, const, exp, fold, op
 
 Axes = tuple[Axis, ...]
 """Sort: the axes of one fold or one launch."""
@@ -233,6 +233,11 @@ def literal(d: Dtype, value) -> Const:
 def shifted(k: Axes, s: Body) -> Body:
     """exp(s - maxₖ s): what a softmax sums."""
     return exp(s + -reduce("max", k, s))
+
+
+def less(a: Int, b: Int):
+    """a < b of integers; of variables, the operator."""
+    return op("lt", a, b) if isinstance(a, Term) else a < b
 
 
 def inverse(c: Value) -> Value:

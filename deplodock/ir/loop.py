@@ -305,6 +305,8 @@ class BodyOperators:
     def __sub__(self, o): return op("sub", self, o)
     def __mul__(self, o): return op("mul", self, o)
     def __truediv__(self, o): return op("div", self, o)
+    def __floordiv__(self, o): return op("floordiv", self, o)
+    def __mod__(self, o): return op("remainder", self, o)
     def __neg__(self): return op("neg", self)
 
 
