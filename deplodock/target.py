@@ -1,8 +1,8 @@
 """GPUs that kernels are compiled for and costed on.
 
 A target is a GPU: its architecture says what code may be emitted, its figures what that code is expected to cost. An
-architecture alone stands for the GPU that most people who compile for it own. Rates are what well-written kernels reach,
-not the peaks of data sheets, so that an estimate is a time one can hope for.
+architecture alone stands for the GPU that most people who compile for it own. Rates are what well-written kernels
+reach, not the peaks of data sheets, so that an estimate is a time one can hope for.
 """
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Target:
 
 def _gpu(name: str, arch: str, sms: int, clock: float, bandwidth: float, mma: float, fma64: float, shared: int,
          lanes: int = 128, kept: float = 0.75) -> Target:
-    """A target whose rates outside the tensor cores follow from lanes an SM and the clock; `kept` of them is sustained."""
+    """A target whose rates outside the tensor cores follow from lanes an SM and the clock; `kept` of them is sustained.
+    """
     lane = sms * lanes * clock * kept
     return Target(name, arch, sms, bandwidth, mma, 2 * lane, fma64, lane, sms * 16 * clock * kept, shared, clock)
 

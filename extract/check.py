@@ -1,8 +1,8 @@
 """Kernels run as their loop structure says, in float64: loop by loop, chunk by chunk, on a CPU.
 
-The e-graph's own check compares spellings with each other; it sees neither how kernels are enumerated nor the cover. Here
-each candidate is computed the way lowering will compute it, and compared with the source program. A fold that is needed
-before its loop has ended is an error, as is one that is read outside the tile that was kept.
+The e-graph's own check compares spellings with each other; it sees neither how kernels are enumerated nor the cover.
+Here each candidate is computed the way lowering will compute it, and compared with the source program. A fold that is
+needed before its loop has ended is an error, as is one that is read outside the tile that was kept.
 """
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def run(outs: Iterable[Output], values: Mapping[Buffer, np.ndarray]) -> dict[Buf
     return stored
 
 
-def _level(base: Meaning, roots: tuple[Fold, ...], ranges: dict[Axis, np.ndarray], done: Done, known: frozenset[Fold]) -> None:
+def _level(base: Meaning, roots: tuple[Fold, ...], ranges: dict[Axis, np.ndarray], done: Done,
+           known: frozenset[Fold]) -> None:
     for level in loops(roots, known):
         axes = level[0][0].axes
         longest = max(range(len(axes)), key=lambda i: axes[i].extent)
@@ -154,8 +155,9 @@ def _least(x: np.ndarray):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What candidates are compared with: buffers that are given, the ground launch of each stored tensor, definitions of
-    constants, the tensors that the program returns. `small` takes a candidate's outputs to the same extents."""
+    """What candidates are compared with: buffers that are given, the ground launch of each stored tensor, definitions
+    of constants, the tensors that the program returns. `small` takes a candidate's outputs to the same extents.
+    """
     given: dict[Buffer, Buffer]
     stored: dict[Buffer, Term]
     constants: dict[Buffer, Output]
@@ -172,8 +174,12 @@ def source(program: Program, extents: Mapping[int, int] | None = None) -> Source
     return Source(given, stored, constants, to(program.targets), to)
 
 
-def arguments(source: Source, seed: int = 0, values: Mapping[str, np.ndarray] | None = None) -> dict[Buffer, np.ndarray]:
-    """Inputs and parameters: normal numbers and small integers; `values` by the program's names where that does not do."""
+Values = Mapping[Buffer, np.ndarray]
+
+
+def arguments(source: Source, seed: int = 0, values: Mapping[str, np.ndarray] | None = None) -> Values:
+    """Inputs and parameters: normal numbers and small integers; `values` by the program's names where that does not do.
+    """
     rng, made = np.random.default_rng(seed), {}
     for b, real in source.given.items():
         shape = [a.extent for a in b.axes]
@@ -186,11 +192,13 @@ def arguments(source: Source, seed: int = 0, values: Mapping[str, np.ndarray] | 
     return made
 
 
-def truth(source: Source, values: Mapping[Buffer, np.ndarray]) -> dict[Buffer, np.ndarray]:
-    """The value of every buffer: of stored ones by the source program's own terms, of constants by their definitions."""
-    meaning = Meaning({source.given[b]: x for b, x in values.items()})
+def truth(source: Source, values: Values) -> dict[Buffer, np.ndarray]:
+    """The value of every buffer: of stored ones by the source program's own terms, of constants by their definitions.
+    """
+    meaning = Meaning({**values, **{source.given[b]: x for b, x in values.items()}})
     known = dict(values)
-    known.update({b: meaning.tensor(t) for b, t in source.stored.items()})
+    for b, t in source.stored.items():
+        known[b] = meaning.tensors[b] = meaning.tensor(t)
     definitions = Meaning(known)
     for b, o in source.constants.items():
         known[b] = definitions.tensors[b] = definitions.over(o.body, o.axes)
@@ -202,7 +210,7 @@ def disagree(found: np.ndarray, wanted: np.ndarray) -> bool:
     return not np.allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True)
 
 
-def wrong_candidates(source: Source, kernels: Iterable[Candidate], values: Mapping[Buffer, np.ndarray]) -> list[Candidate]:
+def wrong_candidates(source: Source, kernels: Iterable[Candidate], values: Values) -> list[Candidate]:
     """The candidates that do not store what the source program does, each run by itself on the source's own values."""
     known, wrong = truth(source, values), []
     for k in kernels:
@@ -214,7 +222,7 @@ def wrong_candidates(source: Source, kernels: Iterable[Candidate], values: Mappi
     return wrong
 
 
-def wrong_outputs(source: Source, kernels: Iterable[Candidate], values: Mapping[Buffer, np.ndarray]) -> list[str]:
+def wrong_outputs(source: Source, kernels: Iterable[Candidate], values: Values) -> list[str]:
     """What a plan gets wrong, its kernels run one after the other on what they have stored themselves."""
     known = truth(source, values)
     mine = {b: x for b, x in known.items() if b not in source.stored}

@@ -3,8 +3,9 @@
     time = launch + (sum over resources of (work / rate / share of the machine in use)^2)^(1/2)
 
 A roofline: bytes to and from device memory, products on tensor cores or as multiply-adds, other pointwise operators,
-special functions. Resources overlap, but not wholly: the exponent is fitted to 3,336 timed kernels. Work counts what the loops run: a fold that lacks some of its consumer's axes runs again for each tile
-of those, unless one block sweeps them and keeps it.
+special functions. Resources overlap, but not wholly: the exponent is fitted to 3,336 timed kernels. Work counts what
+the loops run: a fold that lacks some of its consumer's axes runs again for each tile of those, unless one block sweeps
+them and keeps it.
 """
 from __future__ import annotations
 
@@ -44,9 +45,10 @@ POINTS = 1024
 TILES = tuple((m, n) for m in (16, 32, 64, 128) for n in range(64, 257, 16))
 """(rows, columns) of a block's tile. Columns in steps of 16, as products have them: odd widths fill waves."""
 REUSE = {"tensor cores": 80.0, "fma": 12.0}
-"""Products for each operand element (the harmonic mean of a tile's sides, halved) with which a unit reaches its rate; below,
-it goes with the root. Tensor cores: 128 x 256 reaches it, 64 x 64 does 0.6 (fitted to prototypes). Multiply-adds: 16 x 64
-does, whose warps read 0.4 bytes of shared memory for each, a third of what there is."""
+"""Products for each operand element (the harmonic mean of a tile's sides, halved) with which a unit reaches its rate;
+below, it goes with the root. Tensor cores: 128 x 256 reaches it, 64 x 64 does 0.6 (fitted to prototypes).
+Multiply-adds: 16 x 64 does, whose warps read 0.4 bytes of shared memory for each, a third of what there is.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +148,8 @@ class _Tally:
     """Counts the work of a kernel's loops.
 
     Either all output axes are in the grid, and a fold that lacks some of them is computed again for each tile of those;
-    or (sweeping) the grid has only the axes that all kept folds have, one block sweeps the rest, and what it needs again
-    it keeps.
+    or (sweeping) the grid has only the axes that all kept folds have, one block sweeps the rest, and what it needs
+    again it keeps.
     """
 
     def __init__(self, outs: list[Out], target: Target, sweeping: bool):
@@ -230,12 +232,15 @@ class _Tally:
         if p is None:
             self._add("vector", n * times)
             return None
-        resource, rate = {(True, Dtype.f32): ("tensor cores", self.target.mma),
-                          (False, Dtype.f32): ("fma", self.target.fma32),
-                          (False, Dtype.f64): ("fma64", self.target.fma64)}.get((p.mma, dtype(f)), ("vector", self.target.vector))
+        target = self.target
+        match p.mma, dtype(f):
+            case True, Dtype.f32: resource, rate = "tensor cores", target.mma
+            case False, Dtype.f32: resource, rate = "fma", target.fma32
+            case False, Dtype.f64: resource, rate = "fma64", target.fma64
+            case _: resource, rate = "vector", target.vector
         chained = f in self.chained or any(product(g) for g in inside(f))
         kept = 1.0 if not p.mma else CHAINED if chained else WITH_PROLOGUE if p.prologue else 1.0
-        if 2 * n * (times - 1) / kept / rate > SLACK * (self.target.launch + 4 * volume(f.free) / self.target.bandwidth):
+        if 2 * n * (times - 1) / kept / rate > SLACK * (target.launch + 4 * volume(f.free) / target.bandwidth):
             return "recomputation costs more than storing"
         self.products.append((f, p))
         self._add(resource, 2 * n * times / kept)
@@ -273,8 +278,9 @@ class _Tally:
 
 @lru_cache(maxsize=1 << 12)
 def quantum(results: tuple[tuple[int, int, int, bool], ...], reuse: float, sms: int) -> float:
-    """How many times as long as at the full rate products take with the best tile: waves that are not full, tiles that stick
-    out, tiles too small to reach the rate. results: (rows, columns, how many, must a block hold all columns)."""
+    """How many times as long as at the full rate products take with the best tile: waves that are not full, tiles that
+    stick out, tiles too small to reach the rate. results: (rows, columns, how many, must a block hold all columns).
+    """
     points, best = sum(m * n * many for m, n, many, _ in results), math.inf
     if not points:
         return 1.0

@@ -77,7 +77,9 @@ class _Cover:
         return max((chain.get(b, math.inf) for b in need), default=0.0)
 
     def step(self, need: frozenset[Buffer], have: frozenset[Buffer], k: Candidate):
-        """The state after choosing a kernel: what it reads is needed, what else it writes is at hand while it may be used."""
+        """The state after choosing a kernel: what it reads is needed, what else it writes is at hand while it may be
+        used.
+        """
         rest = (need - k.names) | (k.need - have)
         top = max((self.rank[b] for b in rest), default=-1)
         spare = frozenset(b for b in (have | k.names) - k.need if self.rank[b] <= top) - rest

@@ -60,8 +60,9 @@ class Extraction:
         return _Planner(self.program, self.entered, self.target).plan(found[0], self.candidates)
 
     def without(self, kernel: str) -> "Extraction":
-        """The same, had the kernel of that name in the best plan not been a candidate. KeyError if there is none of that
-        name, or if nothing else computes what it does."""
+        """The same, had the kernel of that name in the best plan not been a candidate. KeyError if there is none of
+        that name, or if nothing else computes what it does.
+        """
         names = [k.name for k in self.plans[0].kernels]
         if kernel not in names:
             raise KeyError(kernel)
@@ -98,11 +99,13 @@ def _covered(program: Program, found: tuple[Candidate, ...], entered: Entered, t
              statistics: Statistics) -> Extraction:
     covers = tuple(cover(stored(program), found, program.rank))
     planner = _Planner(program, entered, target)
-    return Extraction(tuple(planner.plan(c, found) for c in covers), covers, found, program, entered, target, statistics)
+    plans = tuple(planner.plan(c, found) for c in covers)
+    return Extraction(plans, covers, found, program, entered, target, statistics)
 
 
 def stored(program: Program) -> list[Buffer]:
-    """The targets that some kernel must write: not inputs that are returned as they are, nor tensors without elements."""
+    """The targets that some kernel must write: not inputs that are returned as they are, nor tensors without elements.
+    """
     return [b for b in dict.fromkeys(program.targets) if b in program.rank and size(b)]
 
 
@@ -179,7 +182,8 @@ class _Planner:
     def _once(self, out: Output, name: str) -> None:
         outs = renamed((out,), self.buffers)
         priced = cost(((frozenset(outs[0].axes), outs[0].body),), size(out.buffer), self.target)
-        self.once.append(Kernel(unique(name, self.kernel_names), outs, cost=priced.seconds if isinstance(priced, Cost) else 0.0))
+        seconds = priced.seconds if isinstance(priced, Cost) else 0.0
+        self.once.append(Kernel(unique(name, self.kernel_names), outs, cost=seconds))
 
     # ---- kernels -----------------------------------------------------------------------------------------------------
 
@@ -224,13 +228,16 @@ def _replaced(body: Term, old: Term, new: Term) -> Term:
 
 
 def report(x: Extraction) -> str:
-    """What the best plan runs: each kernel with its estimate and what bounds it, what it reads, and what it computes."""
+    """What the best plan runs: each kernel with its estimate and what bounds it, what it reads, and what it computes.
+    """
     plan, chosen = x.plans[0], x.covers[0]
     text = Text()
-    lines = [f"{len(plan.kernels)} kernels, {chosen.total * 1e6:.1f} us estimated on {x.target.name}; {'; '.join(plan.notes)}"]
+    total = f"{chosen.total * 1e6:.1f} us estimated on {x.target.name}"
+    lines = [f"{len(plan.kernels)} kernels, {total}; {'; '.join(plan.notes)}"]
     for k, c in zip(plan.kernels, chosen.kernels):
         how = "one block sweeps each row" if c.cost.sweep is not None else "one block a tile"
-        lines.append(f"{k.name}: {k.cost * 1e6:.1f} us, bound by {c.cost.bound}, {how}; reads {', '.join(b.name for b in k.reads)}")
+        reads = ", ".join(b.name for b in k.reads)
+        lines.append(f"{k.name}: {k.cost * 1e6:.1f} us, bound by {c.cost.bound}, {how}; reads {reads}")
         lines += _outputs(k, text)
     for k in plan.once:
         lines += [f"once {k.name}:", *_outputs(k, text)]

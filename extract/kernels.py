@@ -1,8 +1,8 @@
 """Kernel candidates: all bodies of the tensors worth storing that one kernel can compute, the best of each kind.
 
-Bottom up over the e-graph's classes: a partial body is a ground term for a class, with some loads left in it. It is kept
-if its loop structure is feasible (extract/cost.py), among the best few of those whose folds come from the same classes,
-and if no other needs only tensors that it needs and takes no longer. One body uses one spelling of a class.
+Bottom up over the e-graph's classes: a partial body is a ground term for a class, with some loads left in it. It is
+kept if its loop structure is feasible (extract/cost.py), among the best few of those whose folds come from the same
+classes, and if no other needs only tensors that it needs and takes no longer. One body uses one spelling of a class.
 """
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from deplodock.ir.plan import Output
 from deplodock.target import Target
 from extract.cost import Cost, Refused, cost, size
 from extract.program import Program
-from extract.structure import (assemble, folds, leaves, loops, narrow, orbit, product, product_of, streams, tops)
+from extract.structure import assemble, folds, leaves, loops, narrow, orbit, product, product_of, streams, tops
+from rules.finishing import round_operand
 
 BEST = 3
 """Bodies kept of each class for each set of fold classes; more changed no plan of the suite (tests/extract)."""
@@ -149,10 +150,10 @@ class Search:
         need = frozenset(l.tensor for l in leaves(body) if l.tensor in p.rank)
         others = self.partials[c]
         if not leaf:
-            if any(not o.leaf and o.need <= need and o.seconds <= priced.seconds * (1 + 1e-9) for o in others):
+            if any(not o.leaf and self.beats(o.need, o.seconds, need, priced.seconds) for o in others):
                 counts["dominated"] += 1
                 return False
-            others[:] = [o for o in others if o.leaf or not (need <= o.need and priced.seconds <= o.seconds)]
+            others[:] = [o for o in others if o.leaf or not self.beats(need, priced.seconds, o.need, o.seconds)]
         if c in p.narrow:
             self.narrow_as.setdefault(body, p.narrow[c])
         made = Partial(body, need, priced.seconds, {**picks, c: body} if c in self.tracked else picks,
@@ -165,14 +166,20 @@ class Search:
             return worst is not made
         return True
 
+    @staticmethod
+    def beats(need: frozenset[Buffer], seconds: float, other_need: frozenset[Buffer], other_seconds: float) -> bool:
+        """Whether a body makes another of its class superfluous: it needs no other tensor and takes no longer."""
+        return need <= other_need and seconds <= other_seconds * (1 + 1e-9)
+
     def _kind(self, body: Term) -> tuple[frozenset[int], frozenset[int]]:
         top = frozenset(self.fold_class.get(f, -1) for f in tops(body))
         return top, frozenset(self.fold_class.get(g, -1) for f in tops(body) for b in f.bodies for g in folds(b))
 
     def _on_tensor_cores(self, f: Fold) -> Fold:
-        """A product with its computed operand rounded to 16 bits, as rules/numerics.py's round_operand says: to the dtype of
-        the other operand, or to the one in which the program itself holds both. Where the program does not hold the operand
-        in 16 bits, only if that cannot show: its data are 16 bits wide, and so are all of the program's results."""
+        """A product with its computed operand rounded to 16 bits, by round_operand: to the dtype of the other operand,
+        or to the one in which the program itself holds both. Where the program does not hold the operand in 16 bits,
+        only if that cannot show: its data are 16 bits wide, and so are all of the program's results.
+        """
         program = self.program
         p = product(f)
         if not program.rounds or p is None or p.mma or f.monoid != "sum" or dtype(f) != Dtype.f32:
@@ -186,12 +193,18 @@ class Search:
         for h, s in zip(held, sides):
             if h != d and not (program.coarse and any(l.tensor.dtype == d for x in s for l in leaves(x))):
                 return f
-        made = [s[0] if e else Cast(Dtype.f32, Cast(d, product_of(s))) for e, s in zip(exact, sides)]
-        return Fold(f.monoid, f.axes, (product_of(made),), f.part)
+        left, right = (product_of(s) for s in sides)
+        if exact == [None, None]:
+            left = Cast(Dtype.f32, Cast(d, left))  # as the program does
+        elif exact[0] is None:
+            left, right = right, left
+        rounded = round_operand.instance(a=right, w=left.body, k=f.axes, d=d).rhs
+        return Fold(f.monoid, f.axes, (product_of(rounded.bodies[0].args),), f.part)
 
 
 def candidates(program: Program, search: Search) -> list[Candidate]:
-    """Kernels of every tensor worth storing, and of several tensors where their loops agree; none that another beats."""
+    """Kernels of every tensor worth storing, and of several tensors where their loops agree; none that another beats.
+    """
     p, target, counts = program, search.target, search.statistics.counts
     single: dict[Buffer, list[Candidate]] = defaultdict(list)
     for b, (c, axes) in p.own.items():

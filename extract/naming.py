@@ -69,8 +69,9 @@ class _Renaming:
 
 
 def renamed(outs: tuple[Output, ...], buffers: dict[Buffer, Buffer]) -> tuple[Output, ...]:
-    """Outputs over other buffers, axes named by their place: i0, i1 .. those of the outputs, k0, k1 .. those of folds, in
-    order of appearance. Outputs that share an axis still do, and folds that share one; an output and a fold do not."""
+    """Outputs over other buffers, axes named by their place: i0, i1 .. those of the outputs, k0, k1 .. those of folds,
+    in order of appearance. Outputs that share an axis still do, and folds that share one; an output and a fold do not.
+    """
     free: dict[Axis, Axis] = {}
     bound: dict[Axis, Axis] = {}
     for o in outs:
@@ -103,8 +104,9 @@ def _binders(b: Term) -> list[Fold]:
 
 
 def key(kernel: Kernel) -> str:
-    """A digest of what a kernel computes, whatever its buffers and axes are called: equal kernels of two programs, or of
-    two layers of one, have the same."""
+    """A digest of what a kernel computes, whatever its buffers and axes are called: equal kernels of two programs, or
+    of two layers of one, have the same.
+    """
     buffers: dict[Buffer, Buffer] = {}
     for o in kernel.outs:
         for b in [*(l.tensor for l in _loads_in_order(o.body)), o.buffer]:

@@ -5,88 +5,21 @@ its axes are ordered in other spellings.
 """
 from __future__ import annotations
 
-import heapq
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Launch, Load, Mod,
-                               Op, Ref, Term, children, const, dtype, gathers, index, loads, rebuilt, subst)
+from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Index, Launch, Load, Mod, Op, Term, children,
+                               const, dtype, index, loads, rebuilt, subst)
 from deplodock.ir.meaning import Meaning
 from deplodock.ir.plan import Output
 from extract.cost import size
+from extract.ground import grounded, smallest
 from extract.structure import SPECIAL, assemble, canonical, leaves, mirrored, product, tops, volume
 
 LEAVES = 2
 """Tensors that a class may be read from: of several that hold a value, the cheapest to read, and one more."""
-FAR = 1 << 20
-"""Size of a load of a stored tensor when the smallest term of a class is sought: only where there is no other."""
-
-
-def grounded(i: Index, body) -> Index:
-    """An index whose loaded integers are ground bodies: `body` gives that of a class."""
-    if not any(gathers((i,))):
-        return i
-    out = index(i.const)
-    for atom, c in i.terms:
-        match atom:
-            case Gathered(Ref(n, _), extent): out = out + index(Gathered(body(n), extent)) * c
-            case FloorDiv(x, n): out = out + (grounded(x, body) // n) * c
-            case Mod(x, n): out = out + (grounded(x, body) % n) * c
-            case _: out = out + index(atom) * c
-    return out
-
-
-def smallest(egraph: EGraph, buffers: dict[int, Buffer]) -> dict[int, Term]:
-    """The ground term of fewest nodes of each body class, among equals the one of least key.
-
-    Inputs and parameters are loaded, stored tensors only where a class has no other spelling.
-    """
-    found: dict[int, tuple[int, str, Term]] = {}
-    waiting: dict[int, list[tuple[int, Term]]] = defaultdict(list)
-    missing: dict[tuple[int, int], int] = {}
-    heap: list[tuple[int, str, int, Term]] = []
-    nodes = [(c, n) for c, ns in egraph.bodies.items() for n in ns]
-    done: set[int] = set()
-
-    def needs(n: Term) -> list[int]:
-        refs = [x.number for x in children(n)]
-        match n:
-            case Load(_, indices): refs += [x.number for x in gathers(indices)]
-            case Iota(i): refs += [x.number for x in gathers((i,))]
-        return refs
-
-    def offer(c: int, n: Term) -> None:
-        body = lambda k: found[k][2]
-        total = 1 + sum(found[k][0] for k in needs(n))
-        match n:
-            case Load(Ref(t, _), indices):
-                b = buffers[t]
-                total += FAR if b.kind in ("stored", "output") else 0
-                t_ = Load(b, tuple(grounded(i, body) for i in indices))
-            case Iota(i): t_ = Iota(grounded(i, body))
-            case _ if children(n): t_ = rebuilt(n, [body(x.number) for x in children(n)])
-            case _: t_ = n
-        heapq.heappush(heap, (total, t_.key, c, t_))
-    for j, (c, n) in enumerate(nodes):
-        refs = set(needs(n))
-        missing[j, 0] = len(refs)
-        for k in refs:
-            waiting[k].append((j, n))
-        if not refs:
-            offer(c, n)
-    while heap:
-        total, key, c, t = heapq.heappop(heap)
-        if c in done:
-            continue
-        done.add(c)
-        found[c] = total, key, t
-        for j, n in waiting[c]:
-            missing[j, 0] -= 1
-            if not missing[j, 0]:
-                offer(nodes[j][0], n)
-    return {c: t for c, (_, _, t) in found.items()}
 
 
 @dataclass
@@ -104,11 +37,12 @@ class Program:
     rounds: bool = False
     """Whether operands of products may be rounded to 16 bits (numerics default and fast)."""
     real: dict[Buffer, Buffer] = field(default_factory=dict)
-    """The program's own buffers: the search calls inputs and parameters by their place, so that names decide nothing."""
+    """The program's own buffers: the search calls inputs and parameters by their place, so that names decide nothing.
+    """
     buffers: dict[int, Buffer] = field(default_factory=dict)
     own: dict[Buffer, tuple[int, tuple[Axis, ...]]] = field(default_factory=dict)
     source: dict[Buffer, Term] = field(default_factory=dict)
-    """The ground launch that each stored tensor was entered as."""
+    """The ground launch that each stored tensor was entered as; of one that a law has made, its smallest."""
     rank: dict[Buffer, int] = field(default_factory=dict)
     targets: tuple[Buffer, ...] = ()
     constants: dict[Buffer, Output] = field(default_factory=dict)
@@ -131,64 +65,76 @@ class Program:
         self._nodes: dict[int, tuple[Term, ...]] = {}
         self._tensors()
         self.small = smallest(self.egraph, self.buffers)
-        self.folded = {c for c in self.egraph.bodies if c in self.egraph.parameter and self._worth_folding(self.small[c])}
+        for b, (c, axes) in self.own.items():
+            self.source.setdefault(b, Launch(axes, self.small[c]))
+        parameter = (c for c in self.egraph.bodies if c in self.egraph.parameter)
+        self.folded = {c for c in parameter if self._worth_folding(self.small[c])}
         self._narrow()
         self._order()
-        self._storable()
+        self.wanted = self._storable()
+        self._leaves()
         self._late()
 
     # ---- tensors -----------------------------------------------------------------------------------------------------
 
     def _tensors(self) -> None:
         g = self.egraph
-        launch: dict[int, Launch] = {}
+        launches: dict[int, Launch] = {}
         places = {b: i for i, b in enumerate(self.given)}
         for t, nodes in g.tensors.items():
             given = next((n for n in nodes if isinstance(n, Buffer)), None)
-            if given is not None:
-                name = f"{given.kind}{places.setdefault(given, len(places))}"
-                b = self.buffers[t] = Buffer(name, given.dtype, given.axes, given.kind)
-                self.real[b] = given
+            if given is None:
+                spelling = self._spelling(t)
+                launches[t] = next((l for l in g.launches(t) if spelling and l.axes == spelling.axes), g.launches(t)[0])
                 continue
-            spelling = next((s for s in g.spellings.get(t, ()) if isinstance(s, Launch)), None)
-            ls = g.launches(t)
-            launch[t] = next((l for l in ls if spelling is not None and l.axes == spelling.axes), ls[0])
+            name = f"{given.kind}{places.setdefault(given, len(places))}"
+            b = self.buffers[t] = Buffer(name, given.dtype, given.axes, given.kind)
+            self.real[b] = given
         wanted = [g.number[t] for t in self.outputs]
-        for rank, t in enumerate(self._topological(launch, wanted)):
-            axes, body = launch[t].axes, launch[t].body.number
-            kind = "output" if t in wanted else "stored"
-            b = self.buffers[t] = Buffer(f"t{rank}", self._dtype(t), axes, kind)
-            self.own[b], self.rank[b] = (body, axes), rank
-            self.source[b] = next(s for s in g.spellings[t] if isinstance(s, Launch) and s.axes == axes)
+        for rank, t in enumerate(self._in_order(launches, wanted)):
+            axes, body = launches[t].axes, launches[t].body.number
+            b = Buffer(f"t{rank}", g.dtypes[body], axes, "output" if t in wanted else "stored")
+            self.buffers[t], self.own[b], self.rank[b] = b, (body, axes), rank
+            if spelling := self._spelling(t):
+                self.source[b] = spelling
         self.targets = tuple(self.buffers[t] for t in wanted)
 
-    def _dtype(self, t: int) -> Dtype:
-        return dtype(self.egraph.spellings[t][0])
+    def _spelling(self, t: int) -> Launch | None:
+        """The program's own launch of a tensor; None for one that a law has made."""
+        return next((s for s in self.egraph.spellings.get(t, ()) if isinstance(s, Launch)), None)
 
-    def _topological(self, launch: dict[int, Launch], wanted: list[int]) -> list[int]:
-        """Launched tensor classes, each after those that its first spelling reads."""
+    def _in_order(self, launches: dict[int, Launch], wanted: list[int]) -> list[int]:
+        """Launched tensors, each after those that its spelling reads; one that a law has made before its first reader."""
         out: list[int] = []
-        state: dict[int, int] = {}
-        for start in wanted + sorted(launch):
-            stack = [(start, False)]
-            while stack:
-                t, ready = stack.pop()
-                if ready:
-                    out.append(t)
-                    continue
-                if t in state or t not in launch:
-                    continue
-                state[t] = 1
+        seen: set[int] = set()
+        stack = [(t, False) for t in reversed([*wanted, *sorted(launches)])]
+        while stack:
+            t, ready = stack.pop()
+            if ready:
+                out.append(t)
+            elif t not in seen and t in launches and (spelling := self._spelling(t)):
+                seen.add(t)
                 stack.append((t, True))
-                stack.extend((r, False) for r in reversed(self._reads(t)))
+                reads = dict.fromkeys(self.egraph.number[l.tensor] for l in loads(spelling.body))
+                stack.extend((r, False) for r in reversed(reads))
+        made = [t for t in sorted(launches) if t not in seen]
+        for t in made:
+            first = next((i for i, r in enumerate(out) if r not in made and self._may_read(launches[r], t)), len(out))
+            out.insert(first, t)
         return out
 
-    def _reads(self, t: int) -> list[int]:
-        g = self.egraph
-        for s in g.spellings.get(t, ()):
-            if isinstance(s, Launch):
-                return list(dict.fromkeys(g.number[l.tensor] for l in loads(s.body) if l.tensor in g.number))
-        return []
+    def _may_read(self, launch: Launch, t: int) -> bool:
+        """Whether some way to compute a launch loads a tensor."""
+        stack, seen = [launch.body.number], set()
+        while stack:
+            c = stack.pop()
+            if c not in seen:
+                seen.add(c)
+                for n in self.egraph.bodies[c]:
+                    if isinstance(n, Load) and n.tensor.number == t:
+                        return True
+                    stack.extend(x.number for x in children(n))
+        return False
 
     # ---- constants ---------------------------------------------------------------------------------------------------
 
@@ -228,8 +174,9 @@ class Program:
         return Load(buffer, tuple(a.extent - 1 - index(a) if a in flipped else index(a) for a in axes))
 
     def _folded(self, t: Term) -> Term:
-        """A parameter-only value as the search reads it. What is computed from 16-bit weights is taken to be stored like
-        them: as the operand of a product it will be. `widened` undoes this where it is not."""
+        """A parameter-only value as the search reads it. What is computed from 16-bit weights is taken to be stored
+        like them: as the operand of a product it will be. `widened` undoes this where it is not.
+        """
         exact = self.constant(t)
         kinds = {l.tensor.dtype for l in leaves(t) if l.tensor.dtype.is_float}
         if not self.rounds or not isinstance(exact, Load) or exact.tensor.dtype != Dtype.f32 or len(kinds) != 1:
@@ -256,7 +203,9 @@ class Program:
     # ---- classes -----------------------------------------------------------------------------------------------------
 
     def _narrow(self) -> None:
-        """Classes with a member cast(f32, r), r a class of 16-bit values: rounding them changes no more than the program did."""
+        """Classes with a member cast(f32, r), r a class of 16-bit values: rounding them changes no more than the
+        program did.
+        """
         for c, nodes in self.egraph.bodies.items():
             for n in nodes:
                 if isinstance(n, Cast) and n.dtype == Dtype.f32:
@@ -264,11 +213,13 @@ class Program:
                     if d.is_16bit:
                         self.narrow[c] = d
         g = self.egraph.bodies
+
+        def operands(c: int, *names: str) -> set[int]:
+            return {x.number for n in g[c] if isinstance(n, Op) and n.name in names for x in n.args}
         for c in self.narrow:
-            weights = {c, *(x.number for n in g[c] if isinstance(n, Op) and n.name in ("mul", "div") for x in n.args)}
-            shifted = {x.number for w in weights for n in g.get(w, ()) if isinstance(n, Op) and n.name == "exp" for x in n.args}
-            self.rounded_scores |= {x.number for d in shifted for n in g[d] if isinstance(n, Op) and n.name in ("add", "sub")
-                                    for x in n.args}
+            for weight in {c} | operands(c, "mul", "div"):
+                for shifted in operands(weight, "exp"):
+                    self.rounded_scores |= operands(shifted, "add", "sub")
         self.coarse = all(b.dtype.is_16bit for b in self.targets if b.dtype.is_float)
 
     def may_round(self, scores: int) -> bool:
@@ -276,8 +227,9 @@ class Program:
         return self.rounds and (self.coarse or scores in self.rounded_scores)
 
     def nodes(self, c: int) -> tuple[Term, ...]:
-        """What a class can be computed as: its nodes but loads, in an order that names do not decide; nothing where it is
-        read as a constant."""
+        """What a class can be computed as: its nodes but loads, in an order that names do not decide; nothing where it
+        is read as a constant.
+        """
         if c not in self._nodes:
             nodes = [] if c in self.folded else [n for n in self.egraph.bodies[c] if not isinstance(n, Load)]
             if len(nodes) > 1:
@@ -298,55 +250,61 @@ class Program:
                     stack.append((x, True))
                     stack.extend((r.number, False) for n in reversed(self.nodes(x)) for r in reversed(children(n)))
 
-    def _storable(self) -> None:
-        """What may be stored: results of folds, what folds read, values with two readers; and what each class is read from."""
-        g = self.egraph
-        at = {(n.tensor.number, n.indices): c for c, ns in g.bodies.items() for n in ns if isinstance(n, Load)}
-        reads = {c: [n for n in g.bodies[c] if isinstance(n, Load)] for c in self.order}
+    def _cheapest(self, n: Load) -> tuple:
+        """Orders loads of one value by what they cost to read: what is given, small, needed by nobody else, early."""
+        b = self.buffers[n.tensor.number]
+        return b in self.rank, size(b), b not in self.targets, self.rank.get(b, -1), b.name
 
-        def cheapest(n: Load):
-            b = self.buffers[n.tensor.number]
-            return b in self.rank, size(b), b not in self.targets, self.rank.get(b, -1), b.name
-        best = {c: self.buffers[min(ls, key=cheapest).tensor.number] for c, ls in reads.items() if ls}
-        self.wanted = set(self.targets)
-        readers: dict[Buffer, set[int]] = defaultdict(set)
+    def _loads(self, c: int) -> list[Load]:
+        return [n for n in self.egraph.bodies[c] if isinstance(n, Load)]
+
+    def _storable(self) -> set[Buffer]:
+        """What may be stored: results of folds, what folds read, values with two readers. Of the tensors that hold one
+        value, the cheapest to read."""
+        g = self.egraph
+        at = {(n.tensor.number, n.indices): c for c in g.bodies for n in self._loads(c)}
+        loaded = {c: min(ls, key=self._cheapest) for c in self.order if (ls := self._loads(c))}
+        held = {c: self.buffers[n.tensor.number] for c, n in loaded.items()}
+        wanted, readers = set(self.targets), defaultdict(set)
         for t, b in self.buffers.items():
             if b not in self.own:
                 continue
-            c = self.own[b][0]
-            spelling = next((s for s in g.spellings.get(t, ()) if isinstance(s, Launch)), None)
-            if spelling is None:
-                self.wanted.add(b)
+            c, body = self.own[b][0], self.source[b].body
+            if self._spelling(t) is None:
+                wanted.add(b)
                 continue
-            root = spelling.body.body if isinstance(spelling.body, Cast) else spelling.body
-            if isinstance(root, Fold) and c in best:
-                self.wanted.add(best[c])
-            for l in loads(spelling.body):
+            if isinstance(body.body if isinstance(body, Cast) else body, Fold) and c in held:
+                wanted.add(held[c])
+            for l in loads(body):
                 r = at.get((g.number.get(l.tensor), l.indices))
-                if r is None or r not in best or r in self.folded or r == c:
+                if r is None or r not in held or r in self.folded or r == c:
                     continue
-                readers[best[r]].add(c)
-                if tops(spelling.body):
-                    self.wanted.add(best[r])
-        self.wanted |= {b for b, cs in readers.items() if len(cs) > 1}
+                readers[held[r]].add(c)
+                if tops(body):
+                    wanted.add(held[r])
+        return wanted | {b for b, cs in readers.items() if len(cs) > 1}
+
+    def _leaves(self) -> None:
+        """What each class is read from, if anything."""
         for c in self.order:
             if c in self.folded:
                 self.leaf[c] = [self._folded(self.small[c])]
                 continue
-            usable = [n for n in reads[c] if (b := self.buffers[n.tensor.number]) not in self.rank or b in self.wanted]
+            usable = [n for n in self._loads(c)
+                      if (b := self.buffers[n.tensor.number]) not in self.rank or b in self.wanted]
             self.leaf[c] = [Load(self.buffers[n.tensor.number], tuple(grounded(i, self._loaded) for i in n.indices))
-                            for n in sorted(usable, key=cheapest)[:LEAVES]]
+                            for n in sorted(usable, key=self._cheapest)[:LEAVES]]
 
     def _loaded(self, c: int) -> Term:
         """The body of a loaded index: read from memory where it is stored, else computed from indices and inputs."""
-        ls = [n for n in self.egraph.bodies[c] if isinstance(n, Load)]
-        if ls:
-            n = min(ls, key=lambda n: (self.buffers[n.tensor.number] in self.rank, n.key))
-            b = self.buffers[n.tensor.number]
-            if b in self.rank:
-                self.wanted.add(b)
-            return Load(b, tuple(grounded(i, self._loaded) for i in n.indices))
-        return self.small[c]
+        ls = self._loads(c)
+        if not ls:
+            return self.small[c]
+        n = min(ls, key=self._cheapest)
+        b = self.buffers[n.tensor.number]
+        if b in self.rank:
+            self.wanted.add(b)
+        return Load(b, tuple(grounded(i, self._loaded) for i in n.indices))
 
     def _late(self) -> None:
         """The axes that folds above a class may bind."""

@@ -1,8 +1,8 @@
 """The loop structure of a kernel's body: its folds form a DAG, and relative to each consumer a fold is
 
-    before   it does not depend on the consumer's loop: an earlier sweep computes it, and the tile of it is kept;
-    inside   it depends on it: computed chunk by chunk in the consumer's loop, as attention's first product is;
-    sibling  it runs in the same loop: same extents, and they read something in common, as statistics beside a product do.
+    before   it does not depend on the consumer's loop: an earlier sweep computes it, and the tile of it is kept; inside
+    it depends on it: computed chunk by chunk in the consumer's loop, as attention's first product is; sibling  it runs
+    in the same loop: same extents, and they read something in common, as statistics beside a product do.
 
 A fold that equals another mirrored along a tile axis (rotate-half) is that other one, read through an exchange. All of
 this is read off free axes, never chosen, and never off which operator a body spells. Facts are memoised on the terms.
@@ -19,12 +19,14 @@ import numpy as np
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import (Axis, Cast, Const, Fold, Index, Iota, Load, Op, RoundTo, Term, children, dtype, fold,
-                               gathers, index, loads, rebuilt, subst)
+                               index, loads, rebuilt, subst)
 from deplodock.ir.meaning import Meaning
 
 COLUMNS = 256
-"""Columns that one block's tile can hold: the widest accumulator of a block with 64 rows (64 KiB of registers in f32)."""
-SPECIAL = frozenset("exp exp2 expm1 log log2 log1p sin cos tan atan tanh sigmoid erf rsqrt sqrt recip div pow atan2".split())
+"""Columns that one block's tile can hold: the widest accumulator of a block with 64 rows (64 KiB of registers in f32).
+"""
+SPECIAL = frozenset("""exp exp2 expm1 log log2 log1p sin cos tan atan atan2 tanh sigmoid erf rsqrt sqrt recip div
+    pow""".split())
 """Pointwise operators that run on the special-function unit."""
 
 F = TypeVar("F", bound=Callable)
@@ -142,8 +144,9 @@ def _free_of_charge(t: Term) -> bool:
 
 @_of_term
 def operands(f: Fold) -> tuple[Work, ...]:
-    """The operators that a fold's loop runs at each point; the multiplication of a product is the product's own. An online
-    fold's exponential goes by what it is taken of, so that folds over the same scores share it."""
+    """The operators that a fold's loop runs at each point; the multiplication of a product is the product's own. An
+    online fold's exponential goes by what it is taken of, so that folds over the same scores share it.
+    """
     own = f.bodies[0] if f.monoid == "sum" and product(f) else None
     total = {w[0]: w for b in f.bodies for w in points(b) if w[0] is not own}
     if f.monoid == "online" and f.part == 1:
@@ -241,7 +244,9 @@ def flips(t: Term) -> frozenset[Axis]:
 
 @_of_term
 def mirror(f: Fold) -> tuple[Fold, tuple[Axis, ...]]:
-    """The member of a fold's exchange orbit that is computed, and the tile axes along which the fold is its mirror image."""
+    """The member of a fold's exchange orbit that is computed, and the tile axes along which the fold is its mirror
+    image.
+    """
     best = (len(flips(f)), f.key, f, ())
     for p in sorted(flips(f) & f.free):
         if p.extent <= COLUMNS:
@@ -346,8 +351,8 @@ SAMPLES = 48
 def live(f: Fold) -> float:
     """The share of a fold's points that its mask leaves: 0.5 for a causal one.
 
-    A mask is a `where` at the root of the first body whose condition compares indices only, and whose other value is the
-    monoid's identity.
+    A mask is a `where` at the root of the first body whose condition compares indices only, and whose other value is
+    the monoid's identity.
     """
     match f.bodies[0]:
         case Op("where", (cond, _, Const(_, value))) if not leaves(cond) and not folds(cond):

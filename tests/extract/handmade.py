@@ -6,9 +6,10 @@ candidate's source is known without running the rules.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Collection
 
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import (Axis, Buffer, Const, Fold, Iota, Launch, Load, Ref, Term, children, index, rebuilt, subst)
+from deplodock.ir.loop import Axis, Buffer, Const, Fold, Iota, Launch, Load, Ref, Term, children, dtype, rebuilt, subst
 
 
 class Handmade:
@@ -65,7 +66,8 @@ class Handmade:
                     self._join(other, n)
                     moved = True
 
-    def freeze(self) -> EGraph:
+    def freeze(self, made: Collection[Term] = ()) -> EGraph:
+        """made: launches that stand for what a law has made: no spelling of the program's."""
         self.close()
         free: dict[int, frozenset[Axis]] = {}
         for t, _, n in self.terms:
@@ -80,7 +82,7 @@ class Handmade:
                 case Launch(axes, _): tensors[c][Launch(axes, ref(below[0]))] = None
                 case Buffer(): tensors[c][t] = None
                 case _: bodies[c][rebuilt(t, map(ref, below)) if below else t] = None
-            if isinstance(t, (Launch, Buffer)):
+            if isinstance(t, (Launch, Buffer)) and t not in made:
                 spellings[c].append(t)
         parameter: set[int] = set()
         moved = True
@@ -90,8 +92,8 @@ class Handmade:
                 for n in ns:
                     below = [x.number for x in children(n)]
                     if isinstance(n, Load):
-                        known = any(isinstance(x, Buffer) and x.kind == "parameter" or
-                                    isinstance(x, Launch) and x.body.number in parameter for x in tensors[n.tensor.number])
+                        known = any(x.kind == "parameter" if isinstance(x, Buffer) else x.body.number in parameter
+                                    for x in tensors[n.tensor.number])
                     else:
                         known = all(b in parameter for b in below)
                     if known:
@@ -100,4 +102,5 @@ class Handmade:
         return EGraph(
             bodies={c: tuple(ns) for c, ns in bodies.items()}, tensors={c: tuple(ns) for c, ns in tensors.items()},
             free={c: free[c] for c in bodies}, spellings={c: tuple(s) for c, s in spellings.items()},
-            number={t: self.find(n) for t, n in self.ids.items()}, parameter=frozenset(parameter))
+            number={t: self.find(n) for t, n in self.ids.items()}, parameter=frozenset(parameter),
+            dtypes={self.find(n): dtype(t) for t, _, n in self.terms})

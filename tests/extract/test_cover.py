@@ -28,7 +28,8 @@ def graph(seed: int, tensors: int = 7):
     kernels = []
     for i, b in enumerate(buffers):
         for _ in range(rng.randint(1, 3)):
-            kernels.append(Made([b], rng.sample(buffers[:i], min(i, rng.randint(0, 2))), rng.choice([1.0, 2.0, 3.0, 5.0])))
+            reads = rng.sample(buffers[:i], min(i, rng.randint(0, 2)))
+            kernels.append(Made([b], reads, rng.choice([1.0, 2.0, 3.0, 5.0])))
     for _ in range(3):
         i, j = sorted(rng.sample(range(tensors), 2))
         kernels.append(Made([buffers[i], buffers[j]], rng.sample(buffers[:i], min(i, 1)), rng.choice([2.0, 4.0, 6.0])))

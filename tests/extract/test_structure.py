@@ -8,7 +8,8 @@ from deplodock.ir.loop import Axis, Buffer, Iota, cast, const, exp, fold, index,
 from extract.structure import (before, canonical, inside, live, loops, mirror, nest, operands, orbit, points, product,
                                streams, tops)
 
-M, N, K, T, E, P, H = (Axis(n, e) for n, e in (("m", 512), ("n", 384), ("k", 256), ("t", 512), ("e", 64), ("p", 2), ("h", 32)))
+M, N, K, T, E = Axis("m", 512), Axis("n", 384), Axis("k", 256), Axis("t", 512), Axis("e", 64)
+P, H = Axis("p", 2), Axis("h", 32)
 
 
 def buffer(name, *axes, d=f32):
@@ -82,7 +83,9 @@ def test_siblings_share_a_loop_where_they_read_something_in_common():
 
 
 def test_what_a_hoisted_fold_needs_is_hoisted_with_it():
-    """A norm's statistic over k, used in a product over k inside a sum over n: kept along n's loop where it depends on it."""
+    """A norm's statistic over k, used in a product over k inside a sum over n: kept along n's loop where it depends on
+    it.
+    """
     inner = fold("sum", (K,), (load(X, M, K) * load(W, N, K),))
     outer = canonical(fold("sum", (N,), (inner * peak(inner, (N,)),)))
     (level,), *_ = [loops((outer,))[:1]]
@@ -102,13 +105,14 @@ def test_a_mirror_image_is_the_fold_itself_read_through_an_exchange():
 
 def test_half_of_a_causal_mask_is_live():
     keys = op("le", Iota(index(T)), Iota(index(M)))
-    causal = fold("online", (T,), (where(keys, load(buffer("s", M, T), M, T), const(f32, float("-inf"))), const(f32, 1)), 1)
+    score = load(buffer("s", M, T), M, T)
+    causal = fold("online", (T,), (where(keys, score, const(f32, float("-inf"))), const(f32, 1)), 1)
     assert live(causal) == pytest.approx(0.5, abs=0.02)
-    kept = where(keys, load(buffer("s", M, T), M, T), const(f32, 0.0))
+    kept = where(keys, score, const(f32, 0.0))
     assert live(fold("online", (T,), (kept, const(f32, 1)), 1)) == 1.0  # 0 is not the identity of a maximum
     assert live(fold("sum", (T,), (kept,))) == pytest.approx(0.5, abs=0.02)
     first = op("lt", Iota(index(T)), const(i64, 128))
-    assert live(fold("sum", (T,), (where(first, load(buffer("s", M, T), M, T), const(f32, 0.0)),))) == pytest.approx(0.25, abs=0.02)
+    assert live(fold("sum", (T,), (where(first, score, const(f32, 0.0)),))) == pytest.approx(0.25, abs=0.02)
 
 
 def test_a_value_used_twice_is_counted_once():

@@ -20,12 +20,17 @@ PROGRAMS = {
     "rms_norm_linear": "lin = nn.Linear(8, 7, bias=False); n = nn.RMSNorm(8); lin(n(torch.randn(5, 8)))",
     "layer_norm": "x = torch.randn(5, 8); F.layer_norm(x, (8,), torch.randn(8), torch.randn(8))",
     "softmax": "x = torch.randn(5, 9); F.softmax(x, -1)",
-    "log_softmax": "x = torch.randn(5, 9); m = x.amax(-1, keepdim=True); x - m - torch.log(torch.exp(x - m).sum(-1, keepdim=True))",
-    "naive_attention": ATTENTION.format(d="") + "m = torch.randn(13, 13); F.softmax(q @ k.transpose(-1, -2) * 8**-0.5 + m, -1) @ v",
+    "log_softmax": "x = torch.randn(5, 9); m = x.amax(-1, keepdim=True); "
+                   "x - m - torch.log(torch.exp(x - m).sum(-1, keepdim=True))",
+    "naive_attention": ATTENTION.format(d="") + "m = torch.randn(13, 13); "
+                       "F.softmax(q @ k.transpose(-1, -2) * 8**-0.5 + m, -1) @ v",
     "sdpa": ATTENTION.format(d="") + "F.scaled_dot_product_attention(q, k, v, is_causal=True)",
     "self_attention": "x = torch.randn(13, 8); F.softmax(x @ x.T, -1) @ x",
     "two_products": "a = torch.randn(6, 6); a @ a @ a",
     "residual": "lin = nn.Linear(8, 8); x = torch.randn(5, 8); x + lin(x)",
+    "rotary": "lin = nn.Linear(8, 24, bias=False); n = nn.RMSNorm(8); c = torch.randn(5, 8); s = torch.randn(5, 8); "
+              "q = lin(n(torch.randn(5, 8))).view(5, 3, 8).transpose(0, 1); "
+              "q * c + torch.cat((-q[..., 4:], q[..., :4]), -1) * s",
     "argmax": "x = torch.randn(5, 9); torch.argmax(x * 2, -1)",
     "embedding": "e = nn.Embedding(10, 8); ids = torch.randint(0, 10, (5,)); e(ids) * 2",
     "column_scale": "x = torch.randn(5, 8); w = torch.randn(7, 8); ((x / x.abs().sum(0)) @ w.T).amax(-1)",
@@ -44,7 +49,7 @@ def test_every_candidate_and_plan_computes_what_the_source_does(name):
             assert check.wrong_outputs(source, c.kernels, values) == []
 
 
-@pytest.mark.parametrize("name", ["silu_mul", "rms_norm", "layer_norm", "softmax", "naive_attention", "sdpa", "matmul_add"])
+@pytest.mark.parametrize("name", "silu_mul rms_norm layer_norm softmax naive_attention sdpa matmul_add".split())
 def test_one_kernel(name):
     assert len(extracted(PROGRAMS[name]).plans[0].kernels) == 1
 
@@ -53,7 +58,8 @@ DECODER = {512: 5, 2048: 7, 4: 2, 8: 3, 32: 3, 64: 4, 5632: 11}
 """Small extents for the axes of a decoder layer at length 512; no two of one layer's classes become equal."""
 
 
-@pytest.mark.parametrize("dtype, numerics, most", [("float32", "default", 6), ("bfloat16", "default", 6), ("bfloat16", "strict", 10)])
+@pytest.mark.parametrize("dtype, numerics, most", [
+    ("float32", "default", 6), ("bfloat16", "default", 6), ("bfloat16", "strict", 10)])
 def test_decoder_layer(dtype, numerics, most):
     x = decoder(512, dtype, numerics).extract(numerics)
     fewest = cover(stored(x.program), x.candidates, x.program.rank, 1, count)
@@ -61,7 +67,7 @@ def test_decoder_layer(dtype, numerics, most):
     source = check.source(x.program, DECODER)
     values = check.arguments(source)
     assert check.wrong_candidates(source, x.candidates, values) == []
-    for c in x.covers + fewest:
+    for c in (*x.covers, *fewest):
         assert check.wrong_outputs(source, c.kernels, values) == []
     assert len(x.fewest().kernels) == len(fewest[0].kernels)
 
