@@ -165,7 +165,9 @@ def _items(s: Scope, folds: dict[Fold, Fold]) -> list[Item]:
                     if f.bodies[1] not in item.bodies[1:]:
                         item.bodies += (f.bodies[1],)
                     item.folds[given] = item.bodies.index(f.bodies[1], 1)
-                    item.plan = item.plan or plan(s, f)
+                    if p := plan(s, f):
+                        item.plans[f.bodies[1]] = p
+                        item.plan = item.plan or p
             case "argmax" | "argmin":
                 items.setdefault((f.monoid, f.bodies), Item({}, f.monoid, f.bodies, None)).folds[given] = f.part
             case _:

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 from deplodock.ir.layout import Layout
 from deplodock.ir.loop import Axis, Cast, Const, Load, Op, Term, const, dtype, op, where
-from deplodock.ir.tile import Assign, Combine, Fill, Map, Reduce, Reg
+from deplodock.ir.tile import Assign, Combine, Fill, Map, Promote, Reduce, Reg
 from deplodock.lower.flatten import identity
 from deplodock.lower.tile_body import lower
-from deplodock.lower.tile_chunk import leaf, masked, slices
-from deplodock.lower.tile_scope import Item, Level, Plan, Roles, Scope
+from deplodock.lower.tile_chunk import leaf, masked, promoted_inside, slices
+from deplodock.lower.tile_scope import Item, Level, Roles, Scope
 
 LOG2E = 1.4426950408889634
 
@@ -34,11 +34,10 @@ def start_online(s: Scope, item: Item, axis: Axis, roles: Roles | None, rest: La
     """m, the greatest score so far, and for each value v the sum of 2^(score - m) v."""
     d, accs = dtype(item.bodies[0]), []
     for n, v in enumerate(item.bodies[1:]):
-        product_ = item.plan is not None and not isinstance(v, Const)
-        free = frozenset([s.bind[a].axis for a in (*item.plan.rows, *item.plan.columns)]) if product_ else (
-            (item.bodies[0].free | v.free) - {axis})
+        p = item.plans.get(v)
+        free = [s.bind[a].axis for a in (*p.rows, *p.columns)] if p else (item.bodies[0].free | v.free) - {axis}
         behind = replace(roles, k=None) if roles else None
-        layout = s.frame(free, behind) if product_ or not isinstance(v, Const) else rest
+        layout = rest if isinstance(v, Const) or not p and v.free <= item.bodies[0].free else s.frame(free, behind)
         accs.append(s.reg("l" if isinstance(v, Const) else "o", dtype(v), layout))
     item.accs = (s.reg("m", d, rest), *accs)
     for acc, start in zip(item.accs, (identity("max", d), *(const(a.dtype, 0) for a in accs))):
@@ -82,22 +81,22 @@ def _weigh(s: Scope, item: Item, axis: Axis, roles: Roles | None, acc: Reg, v: T
     if isinstance(v, Const):
         s.emit(Reduce((acc,), "sum", (s.locals[weight.tensor],)))
         return
-    if not item.plan:
+    p = item.plans.get(v)
+    if not p:
         one = Item({}, "sum", (op("mul", weight, v),), None, (acc,))
-        slices(s, axis, [one], roles)
+        slices(s, axis, [one], None if s.knobs.atom == "fma" else roles)
         return
-    part, narrow = None, item.plan.dtype
-    left = weight
+    part, left = None, weight
     if s.knobs.atom == "fma":                            # a running sum of products over all keys would be a long one
         part = s.reg("part", acc.dtype, acc.layout)
         s.emit(Fill(part, const(acc.dtype, 0)))
     else:
-        left = Cast(acc.dtype, Cast(narrow, weight))
-    p = Plan(left, item.plan.right, item.plan.rows, item.plan.columns, narrow)
-    one = Item({}, "sum", (op("mul", left, item.plan.right),), p, (part or acc,))
+        left = Cast(acc.dtype, Cast(p.dtype, weight))
+    p = replace(p, left=left)
+    one = Item({}, "sum", (op("mul", left, p.right),), p, (acc,), part)
     slices(s, axis, [one], roles)
-    if part:
-        s.emit(Assign(acc, "add", (acc, part)))
+    if part and not promoted_inside(one, s.bind[axis.name].tile):
+        s.emit(Promote(acc, part))
 
 
 def finish_online(s: Scope, item: Item, axis: Axis, lanes, warps, outer: Level) -> None:
@@ -105,7 +104,7 @@ def finish_online(s: Scope, item: Item, axis: Axis, lanes, warps, outer: Level) 
     if lanes or warps:
         if item.plan:
             for acc, v in zip(sums, item.bodies[1:]):
-                if isinstance(v, Const):
+                if v not in item.plans:
                     s.emit(Combine((acc,), "sum", axis.name, lanes, warps))
         else:
             s.emit(Combine((m, *sums), "online", axis.name, lanes, warps))

@@ -71,7 +71,10 @@ class Plan:
 
 @dataclass
 class Item:
-    """What a loop accumulates for one fold, or for all parts of one: `folds` are the results that it gives."""
+    """What a loop accumulates for one fold, or for all parts of one: `folds` are the results that it gives.
+
+    plan: of a sum that is a product; of an online fold, that of the first of its values (plans) that is in one.
+    """
     folds: dict[Fold, int]
     monoid: str
     bodies: tuple[Term, ...]
@@ -80,6 +83,7 @@ class Item:
     part: Reg | None = None
     layout: Layout | None = None
     """Of a tile of elements."""
+    plans: dict[Term, Plan] = field(default_factory=dict)
     turns: int = 1
     """Slices of a chunk, which idle warps take in turns."""
     fresh: bool = False

@@ -294,6 +294,16 @@ def dead_rows(S, D, d=bf16):
     return kernel("dead_rows", (tensor("y", d, s, e), o), (tensor("h", f32, s), cast(f32, l)))
 
 
+def expected_position(S, D, d=bf16):
+    """Attention's mean of the values, and of a number for each key, which is no product."""
+    s, t, e = Axis("s", S), Axis("s", S).primed(1), Axis("e", D)
+    q, k, v, w = tensor("q", d, s, e), tensor("k", d, t, e), tensor("v", d, t, e), tensor("w", f32, t)
+    j = e.primed(1)
+    score = fold("sum", (j,), (wide(load(q, s, j)) * wide(load(k, t, j)),)) * c(1.0 / math.sqrt(D), d.compute)
+    o, l, z = (fold("online", (t,), (score, x), 1) for x in (wide(load(v, t, e)), c(1.0, d.compute), load(w, t)))
+    return kernel("expected_position", (tensor("y", d, s, e), o * recip(l)), (tensor("h", f32, s), z * recip(l)))
+
+
 def gathered_matmul(T, V, N, K, d=bf16):
     """Rows of a product that are chosen by loaded integers."""
     t_, v, n, k = Axis("t", T), Axis("v", V), Axis("n", N), Axis("k", K)
