@@ -16,7 +16,7 @@ import numpy as np
 
 from deplodock import predicates
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Const, dtype
+from deplodock.ir.loop import dtype, index
 from deplodock.ir.meaning import NUMPY
 from deplodock.ir.ops import OPS
 from deplodock.law import Condition
@@ -24,7 +24,7 @@ from deplodock.law import Condition
 
 @dataclass(frozen=True)
 class Fact:
-    """`template` is the egglog query, with {0}, {1} .. for the arguments. economy: a law that asks for it would be true
+    """`template` is the egglog query, with {0}, {1} .. for the arguments; empty for facts that no rule asks for. economy: a law that asks for it would be true
     without, but would fire where nothing is gained."""
     name: str
     meaning: str
@@ -56,11 +56,14 @@ assumed_finite = Fact("assumed_finite", "finite if inputs are and nothing overfl
 live = Fact("live", "on every row some value is above −∞, or NaN", "(live {0} {1})")
 some_key = Fact("some_key", "the predicate is true for some value of the axes, whatever the others are", "(some_key {0} {1})",
                 predicates.some_key)
-in_order = Fact("in_order", "the indices are the axes, in order", "(in_order {0} {1})")
+in_order = Fact("in_order", "the indices are the axes, in order", "(in_order {0} {1})",
+                lambda k, i: i == tuple(map(index, k)))
 selects = Fact("selects", "the indices {3} are {1} where the axis {0} of extent 2 is 0, and {2} where it is 1",
-               "(selects {0} {1} {2} {3})")
-proved = Fact("proved", "the ranges of its sides decide the predicate", "(proved {0} {1})")
-equivalent = Fact("equivalent", "the same predicate in normal form", "(equivalent {0} {1})")
+               "(selects {0} {1} {2} {3})", lambda p, at0, at1, i: predicates.selection(p.axis, at0, at1) == i)
+proved = Fact("proved", "the ranges of its sides decide the predicate", "(proved {0} {1})",
+              lambda p, truth: predicates.proved(p) == bool(truth))
+equivalent = Fact("equivalent", "the same predicate in normal form", "(equivalent {0} {1})",
+                  lambda p, q: predicates.normal(p) is q is not p and predicates.proved(p) is None)
 atomic = Fact("atomic", "one comparison of indices, neither true nor false at all points", "(atomic {0})",
               lambda p: predicates.comparison(p) is not None and predicates.proved(p) is None, economy=True)
 extent = Fact("extent", "the number of points of the axes", "(= {1} (extent {0}))",
@@ -73,9 +76,11 @@ very_low = Fact("very_low", "at most −1e30: any score of usual size, added to 
                 lambda c: c <= -1e30)
 positive = Fact("positive", "a literal above 0", "(> {0} 0.0)", lambda c: c > 0)
 
-divides = Fact("divides", "m divides n", "(= 0 (% {1} {0}))", lambda m, n: n % m == 0)
-at_least = Fact("at_least", "an integer, or an index over its whole range, is not below another", "(>= {0} {1})", lambda a, b: a >= b)
-below = Fact("below", "an integer, or an index over its whole range, is below another", "(< {0} {1})", lambda a, b: a < b)
+covers = Fact("covers", "the points of z and i are those of k, z the outer part", "",
+              lambda k, z, i: k.extent == z.extent * i.extent)
+divides = Fact("divides", "m divides n", "", lambda m, n: n % m == 0)
+at_least = Fact("at_least", "an integer, or an index over its whole range, is not below another", "", lambda a, b: a >= b)
+below = Fact("below", "an integer, or an index over its whole range, is below another", "", lambda a, b: a < b)
 
 
 def _rounded(c: float, d: Dtype) -> float:

@@ -39,6 +39,8 @@ Value = float
 """Sort: the value of a literal."""
 Pred = Body
 """Sort: a body of dtype b8."""
+Monoid = str
+"""Sort: the monoid of a fold."""
 Int = int
 """Sort: an integer: an extent, a truth value."""
 
@@ -97,8 +99,8 @@ class Law:
 
     @property
     def equation(self) -> str:
-        """The equation in words of mathematics, as the docstring has it, on one line."""
-        return re.sub(r"\s+", " ", inspect.getdoc(self.function) or "")
+        """The equation in words of mathematics: the docstring's first paragraph, on one line."""
+        return re.sub(r"\s+", " ", (inspect.getdoc(self.function) or "").partition("\n\n")[0])
 
     @property
     def module(self) -> str:
@@ -120,14 +122,14 @@ class Law:
         return sorts
 
     @property
-    def enters(self) -> bool:
-        """Whether it is a definition or a view: applied to ground tensors while a program is entered, and no pattern."""
-        return self.module in ("definitions", "view")
+    def ground(self) -> bool:
+        """Whether it is only ever applied to ground terms, and has no pattern: what its function builds depends on them."""
+        return self.module in ("definitions", "view", "cutting", "merging")
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The side conditions as text, over the law's variables; those of a definition stand in its equation."""
-        return () if self.enters else tuple(map(str, self.pattern().conditions))
+        """The side conditions as text, over the law's variables; those of a law without pattern stand in its equation."""
+        return () if self.ground else tuple(map(str, self.pattern().conditions))
 
     def __call__(self, *args, **named) -> Equation:
         return self.function(*args, **named)
