@@ -109,6 +109,15 @@ def test_ldmatrix_delivers_fragments_without_conflicts(k, kind, order):
         assert rows.coordinate(across, lane, 0, 0) < 16
 
 
+@pytest.mark.parametrize("k_first, shared", [
+    (True, Shared(("n",), (32,), "k", 16, 4)), (True, Shared(("n",), (32,), "k", 32, 4)),
+    (False, Shared(("k",), (16,), "n", 32, 4))])
+def test_operands_of_outer_products_are_read_without_conflicts(k_first, shared):
+    acc = blocked(("m", "n"), {"m": 16, "n": 32}, {"m": Spread(1, 4, 3), "n": Spread(1 if k_first else 4, 8, 0)}, 0)
+    operand = outer_operand(acc, "n", "k", 4, k_first)
+    assert run(operand, shared.col, 4) == 4 and conflicts(operand, shared) == 1
+
+
 @pytest.mark.parametrize("name", SHARED)
 @pytest.mark.parametrize("vec, warp_bits", [(1, 0), (4, 2), (8, 3)])
 def test_a_copy_covers_its_tile(name, vec, warp_bits):
