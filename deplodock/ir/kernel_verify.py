@@ -270,46 +270,64 @@ def _mentions(e: Expr, source: dict[str, set[str]]) -> set[str]:
     return found.union(*(_mentions(x, source) for x in operands(e)))
 
 
+Event = tuple[str, set[str], str, list]
+"""("fill" | "wait" | "meet" | "read" | "loop", spans, text of the call, events of a loop)."""
+
+
 def _copies(k: Kernel, body: tuple[Stmt, ...]) -> None:
     """Spans that cp.async writes: `open` until waited for, then `landed` in this thread only, until the threads meet.
 
     A span of several slots may be open again, for a later round, while it is read: it was clean in this round before.
     """
-    source = _sources(k, body)
     open_: set[str] = set()
     landed: set[str] = set()
     clean: set[str] = set()
 
-    def read(c: Call) -> None:
-        where = c.args[0] if c.name == "dd_descriptor" else c.args[-1]
-        for n in _mentions(where, source) & (open_ | landed) - clean:
-            fail(k, f"{text(c)} reads {n}, which cp.async fills, " + (
-                "before a wait for it" if n in open_ else "before the threads have met"))
-
-    def visit(stmts: tuple[Stmt, ...]) -> None:
+    def visit(events: list[Event]) -> None:
         nonlocal open_, landed, clean
-        for s in stmts:
-            for c in _calls(s):
-                if _fills(c):
-                    open_ |= _mentions(c.args[0], source)
-                elif c.name == "dd_cp_async_wait":
-                    open_, landed = set(), landed | open_
-                elif c.name in ("dd_sync", "dd_bar"):
-                    landed, clean = set(), clean | landed
-                elif c.name.startswith(("dd_lds", "dd_ldmatrix", "dd_descriptor")):
-                    read(c)
-            for inner in bodies(s):
-                for _ in range(2 if isinstance(s, Loop) else 1):         # what a round leaves open is open in the next
-                    if any(c.name == "dd_cp_async_wait" for x in inner for c in _calls(x)):
-                        clean -= {n for x in walk(inner) for c in _calls(x) if _fills(c)
-                                  for n in _mentions(c.args[0], source)}
-                    visit(inner)
+        for kind, spans, call_text, inner in events:
+            match kind:
+                case "fill": open_ |= spans
+                case "wait": open_, landed = set(), landed | open_
+                case "meet": landed, clean = set(), clean | landed
+                case "read":
+                    for n in spans & (open_ | landed) - clean:
+                        fail(k, f"{call_text} reads {n}, which cp.async fills, " + (
+                            "before a wait for it" if n in open_ else "before the threads have met"))
+                case "loop":                             # twice: what a round leaves open is open in the next
+                    for _ in range(2):
+                        if any(e[0] == "wait" for e in inner):
+                            clean -= spans
+                        visit(inner)
 
-    visit(body)
+    visit(_events(body, _sources(k, body)))
 
 
-def _fills(c: Call) -> bool:
-    return c.name.startswith("dd_copy") or c.name.startswith("dd_cp_async") and bool(c.args)
+def _events(stmts: tuple[Stmt, ...], source: dict[str, set[str]]) -> list[Event]:
+    """What matters to copies. A loop's spans are those it fills."""
+    out: list[Event] = []
+    for s in stmts:
+        for c in _calls(s):
+            if c.name.startswith("dd_copy") or c.name.startswith("dd_cp_async") and c.args:
+                out.append(("fill", _mentions(c.args[0], source), "", []))
+            elif c.name == "dd_cp_async_wait":
+                out.append(("wait", set(), "", []))
+            elif c.name in ("dd_sync", "dd_bar"):
+                out.append(("meet", set(), "", []))
+            elif c.name.startswith(("dd_lds", "dd_ldmatrix", "dd_descriptor")):
+                where = c.args[0] if c.name == "dd_descriptor" else c.args[-1]
+                out.append(("read", _mentions(where, source), text(c), []))
+        for inner in bodies(s):
+            events = _events(inner, source)
+            if not isinstance(s, Loop) or all(e[0] == "read" for e in events):
+                out += events
+            else:
+                out.append(("loop", _filled(events), "", events))
+    return out
+
+
+def _filled(events: list[Event]) -> set[str]:
+    return set().union(*(e[1] for e in events if e[0] in ("fill", "loop")))
 
 
 def _calls(s: Stmt) -> list[Call]:

@@ -11,6 +11,7 @@ from functools import partial
 from deplodock.ir import kernel as ir, tile
 from deplodock.ir.expression import Binary, Expr, Int, Name, both, call, choose, compare
 from deplodock.ir.kernel import Do, If, Let, Loop, Roles, Stmt
+from deplodock.ir.kernel_verify import verify_kernel
 from deplodock.ir.layout import Layout, Shared
 from deplodock.ir.tile_show import show_stmt
 from deplodock.ir.tile_show import show_stmt
@@ -45,8 +46,10 @@ def lower_kernel(k: tile.Kernel) -> ir.Kernel:
     e.require(shared <= MOST_SHARED, f"{shared} bytes of shared memory; a block has {MOST_SHARED} at most")
     grid = min(total, k.persistent or total)
     symbol = e.name("kernel", k.name if k.name.startswith(PREFIX) else PREFIX + k.name)
-    return ir.Kernel(symbol, params, tuple(e.maps), grid, k.threads, k.min_blocks, shared,
-                     tuple(e.spans), tuple(e.out), k.source)
+    made = ir.Kernel(symbol, params, tuple(e.maps), grid, k.threads, k.min_blocks, shared, tuple(e.spans), tuple(e.out),
+                     k.source)
+    verify_kernel(made)
+    return made
 
 
 def start(e: Emit, part: tile.Part) -> None:

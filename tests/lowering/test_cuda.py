@@ -5,12 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+import torch
 
+from deplodock.errors import IndexOutOfRange
 from deplodock.ir.kernel import show
 from deplodock.runtime.compile import compile_cuda
-from tests.lowering.cases import CASES
+from tests.lowering import terms as t
+from tests.lowering.cases import CASES, Case
 from tests.lowering.running import cuda, lowered, run
 
 GOLDEN = ("silu_mul f16 odd", "rmsnorm f32 ragged", "row argmax1 f32", "matmul ragged kn add", "fma nk", "attention",
@@ -61,3 +65,16 @@ def test_same_text_in_every_process():
     found = {subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, check=True,
                             timeout=120, capture_output=True, text=True).stdout for seed in ("1", "2")}
     assert len(found) == 1
+
+
+def test_loaded_index_outside_of_its_extent_stops_the_program():
+    case = CASES["embedding"]
+    with pytest.raises(IndexOutOfRange):
+        run(case, cuda(case), values={"ids": torch.full((13,), 50)})
+
+
+def test_tensors_beyond_31_bits_are_indexed_with_64():
+    schedule = CASES["silu_mul"].kernel.schedule
+    small, large = (cuda(Case(replace(t.silu_mul(m, 4096), schedule=schedule))) for m in (2, 1 << 20))
+    assert "(i64)" not in small.text and "(i64)" in large.text
+    assert compile_cuda(large.name, large.source, "sm_80").complaints == ()
