@@ -313,19 +313,34 @@ class _Flattening:
 
 def outer_folds(b: Term) -> list[Fold]:
     """The folds of a body that no other fold of it contains, in order; those inside loaded indices among them."""
-    if isinstance(b, Fold):
-        return [b]
-    held = gathers(b.indices) if isinstance(b, Load) else gathers((b.index,)) if isinstance(b, Iota) else ()
-    return list(dict.fromkeys(f for c in (*children(b), *held) for f in outer_folds(c)))
+    found: dict[Fold, None] = {}
+    seen: set[Term] = set()
+    stack = [b]
+    while stack:
+        t = stack.pop()
+        if t in seen:
+            continue
+        seen.add(t)
+        match t:
+            case Fold(): found[t] = None
+            case Load(_, indices): stack += reversed(tuple(gathers(indices)))
+            case Iota(i): stack += reversed(tuple(gathers((i,))))
+            case _: stack += reversed(children(t))
+    return list(found)
 
 
 def all_folds(bodies: Iterable[Term]) -> list[Fold]:
     """Every fold of the bodies, outer ones first."""
-    out: list[Fold] = []
-    for b in bodies:
-        for f in outer_folds(b):
-            out += [f, *all_folds(f.bodies)]
-    return list(dict.fromkeys(out))
+    found: dict[Fold, None] = {}
+
+    def visit(bodies: Iterable[Term]) -> None:
+        for b in bodies:
+            for f in outer_folds(b):
+                if f not in found:
+                    found[f] = None
+                    visit(f.bodies)
+    visit(bodies)
+    return list(found)
 
 
 def identifier(name: str) -> str:

@@ -38,14 +38,12 @@ class Product:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """folds: under the names that they have in the kernel. axis: whose name the knobs of this loop bear."""
+    """folds: under the names that they have in the kernel; products: those that are some. axis: whose name the knobs of
+    this loop bear."""
     axis: Axis
     folds: tuple[Fold, ...]
+    products: tuple[Product, ...]
     inside: tuple[Loop, ...]
-
-    @property
-    def products(self) -> tuple[Product, ...]:
-        return tuple(p for f in self.folds if (p := product(f)))
 
     @property
     def online(self) -> bool:
@@ -54,21 +52,22 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """axes: of the grid, slowest first. loops: in the order in which they run."""
+    """axes: of the grid, slowest first. loops: in the order in which they run. mirrored: axes of two that folds read
+    backwards; where a tile holds both halves, such a fold is computed once."""
     axes: tuple[Axis, ...]
     loops: tuple[Loop, ...]
+    mirrored: frozenset[Axis]
     flat: Flat
-
-    @property
-    def mirrored(self) -> frozenset[Axis]:
-        """Axes of two that folds read backwards: where a tile holds both halves, such a fold is computed once."""
-        folds = all_folds(o.body for o in self.flat.outs)
-        return frozenset(a for f in folds for a in backwards(f) if a.extent == 2 and a in self.axes)
 
 
 def axes_of(kernel: Kernel, facts: Facts = {}) -> tuple[Structure, ...]:
     """The loops of each part of a kernel, under the names that its knobs use (`tile.m`, `warps.m` ..)."""
-    return tuple(Structure(f.axes, loops([o.body for o in f.outs]), f) for f in flatten(kernel, facts))
+    return tuple(Structure(f.axes, loops([o.body for o in f.outs]), _mirrored(f), f) for f in flatten(kernel, facts))
+
+
+def _mirrored(flat: Flat) -> frozenset[Axis]:
+    folds = all_folds(o.body for o in flat.outs)
+    return frozenset(a for f in folds for a in backwards(f) if a.extent == 2 and a in flat.axes)
 
 
 def loops(bodies: Iterable[Term], done: frozenset[Fold] = frozenset()) -> tuple[Loop, ...]:
@@ -76,7 +75,8 @@ def loops(bodies: Iterable[Term], done: frozenset[Fold] = frozenset()) -> tuple[
     for group in siblings(bodies, lambda f: f in done):
         done = done | frozenset(group)
         inside = loops([b for f in group for b in f.bodies], done)
-        out.append(Loop(group[0].axes[0], tuple(group), inside))
+        products = tuple(p for f in group if (p := product(f)))
+        out.append(Loop(group[0].axes[0], tuple(group), products, inside))
     return tuple(out)
 
 
