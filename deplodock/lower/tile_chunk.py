@@ -56,13 +56,18 @@ def slices(s: Scope, axis: Axis, items: list[Item], roles: Roles | None, lag: in
                     s.emit(Promote(i.accs[0], i.part))
 
 
+def k_step(s: Scope, d: Dtype) -> int:
+    """Elements along k of one step of a product that accumulates in a dtype; of one in registers, 16 bytes."""
+    return {"mma": K_STEP, "wgmma": K_STEP, "fma": 16 // d.bytes, "none": 1}[s.knobs.atom]
+
+
 def _step_of(s: Scope, axis: Axis, items: list[Item]) -> int:
     """Elements of the axis that are taken at once: one step of a product, or the whole chunk."""
     tile = s.bind[axis.name].tile
     products = [i for i in items if i.plan]
     if not products:
         return tile
-    step = K_STEP if s.knobs.atom != "fma" else 16 // dtype(products[0].bodies[-1]).bytes
+    step = k_step(s, dtype(products[0].bodies[-1]))
     s.require(tile % step == 0, f"tile.{axis.name} = {tile} is no multiple of {step}, one step of {s.knobs.atom}")
     return step
 

@@ -19,9 +19,9 @@ from deplodock.ir.loop import Axis, Fold, Index, Load, Term, const, dtype, index
 from deplodock.ir.tile import Combine, Fill, For, MmaWait, Promote, origin
 from deplodock.lower.flatten import all_folds, identity, outer_folds
 from deplodock.lower.structure import affine, backwards, limits, product, siblings, slack
-from deplodock.lower.tile_chunk import PARTIAL, in_memory, promoted_inside, slices, spare
+from deplodock.lower.tile_chunk import PARTIAL, in_memory, k_step, promoted_inside, slices, spare
 from deplodock.lower.tile_online import finish_online, online, score_frame, start_online
-from deplodock.lower.tile_scope import K_STEP, Bound, Item, Level, Plan, Roles, Scope, flipped
+from deplodock.lower.tile_scope import Bound, Item, Level, Plan, Roles, Scope, flipped
 
 
 def evaluate(s: Scope, bodies) -> None:
@@ -74,7 +74,7 @@ def loop(s: Scope, group: list[Fold]) -> None:
     axis = group[0].axes[0]
     folds = {f: _under(f, axis) for f in group}
     spread = s.spreads[axis.name].span
-    unit = max(spread, K_STEP if s.knobs.atom in ("mma", "wgmma") and any(product(f) for f in group) else 1)
+    unit = max(spread, *(k_step(s, dtype(f)) for f in group if product(f)), 1)
     tile = s.knobs.of("tile", axis.name, -(-axis.extent // unit) * unit)
     s.require(tile > 0 and tile % spread == 0,
               f"tile.{axis.name} = {tile} is no multiple of {spread} = vec x lanes x warps of {axis.name}")
@@ -110,6 +110,7 @@ def loop(s: Scope, group: list[Fold]) -> None:
         online(s, item, axis, roles)
     _promote(s, sums, axis, tile)
     s.levels.pop()
+    s.around = {f: i for f, i in s.around.items() if i not in items}
     if not whole:
         lo, hi = _range(s, group[0], axis)
         stages = s.knobs.stages if inner.copies else 1

@@ -69,7 +69,7 @@ class Plan:
     dtype: Dtype | None
 
 
-@dataclass
+@dataclass(eq=False)
 class Item:
     """What a loop accumulates for one fold, or for all parts of one: `folds` are the results that it gives.
 
