@@ -5,10 +5,10 @@ without lowering them. What an estimate cannot see is for measurement.
 """
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from deplodock.errors import NoSchedule
-from deplodock.ir.plan import Kernel, Plan
+from deplodock.ir.plan import Kernel, Plan, Schedule
 from deplodock.join import Domain, Joins, Relation
 from deplodock.lower.flatten import Facts
 from deplodock.lower.structure import axes_of
@@ -23,8 +23,17 @@ RELATIONS = tuple(v for v in vars(laws).values() if isinstance(v, Relation))
 DOMAINS = tuple(v for v in vars(laws).values() if isinstance(v, Domain))
 
 
-def schedule(plan: Plan, facts: Facts, target: Target) -> Plan:
-    """The plan with a schedule in every kernel. NoSchedule if no law offers one that the kernel can be lowered with."""
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A schedule that the laws offer to a kernel: estimated seconds, its knobs, and the row of the relation (by name) that it is."""
+    cost: float
+    knobs: Schedule
+    family: str
+    row: tuple
+
+
+def offers(plan: Plan, facts: Facts, target: Target) -> dict[str, list[Offer]]:
+    """For each kernel that has a choice, by name, what the laws offer, the cheapest first."""
     joins = Joins((*RELATIONS, *(d.relation for d in DOMAINS)))
     for d in DOMAINS:
         for value in d.values:
@@ -35,17 +44,41 @@ def schedule(plan: Plan, facts: Facts, target: Target) -> Plan:
         if shape:
             joins.fact(shape.fact)
     joins.run(laws.STEPS)
-    found = {relation: joins.rows(relation) for relation in laws.WHOLE}
+    ranked: dict[str, list[tuple]] = {name: [] for name, shape in shapes.items() if shape}
+    for relation in laws.WHOLE:
+        for row in joins.rows(relation):
+            ranked[row[0]].append((shapes[row[0]].cost(relation, row, target), row, relation.name, relation))
+    return {name: [Offer(cost, shapes[name].knobs(relation, row), family, row) for cost, row, family, relation in
+                   sorted(rows, key=lambda r: r[:3])] for name, rows in ranked.items()}
+
+
+def schedule(plan: Plan, facts: Facts, target: Target) -> Plan:
+    """The plan with a schedule in every kernel. NoSchedule if no law offers one that the kernel can be lowered with."""
+    found = offers(plan, facts, target)
 
     def scheduled(kernel: Kernel) -> Kernel:
-        shape = shapes[kernel.name]
-        if shape is None:
+        if kernel.name not in found:
             return kernel
-        ranked = sorted((cost, row, relation.name) for relation, rows in found.items() for row in rows
-                        if row[0] == kernel.name for cost in (shape.cost(relation, row, target),))
-        for _, row, name in ranked:
-            knobs = shape.knobs(next(r for r in laws.WHOLE if r.name == name), row)
-            if legal(replace(kernel, schedule=knobs), facts) is None:
-                return replace(kernel, schedule=knobs)
-        raise NoSchedule(kernel=kernel.name, tried=len(ranked))
+        for offer in found[kernel.name]:
+            chosen = replace(kernel, schedule=offer.knobs)
+            if legal(chosen, facts) is None:
+                return chosen
+        raise NoSchedule(kernel=kernel.name, tried=len(found[kernel.name]))
     return replace(plan, once=tuple(map(scheduled, plan.once)), kernels=tuple(map(scheduled, plan.kernels)))
+
+
+def derivation(offer: Offer) -> list[tuple[str, str, str]]:
+    """The laws that lead to an offer, from the kernel's loops on: (law, what it read, what it added) as text."""
+    found, family, row = [], offer.family, offer.row
+    while step := next((s for s in laws.STEPS if s.join().head.relation.name == family), None):
+        join = step.join()
+        bound = {a.op: value for a, value in zip(join.head.args, row) if not a.args}
+        before = join.premises[0]
+        known = tuple(bound.get(str(a)) for a in before.args)
+        found.append((step.name, _row(before.relation, known), _row(join.head.relation, row)))
+        family, row = before.relation.name, known
+    return found[::-1]
+
+
+def _row(relation: Relation, values: tuple) -> str:
+    return " ".join([relation.name, *(f"{c}={v}" for c, v in zip(relation.columns, values) if v is not None)])

@@ -38,6 +38,8 @@ def show(compilation, last: str, out) -> None:
             break
         if stage == "loop":
             laws(compilation.saturation, out)
+        if stage == "tile":
+            schedules(compilation, out)
         after = stages.text(compilation, stage)
         diff(f"s:{stage}", before, after, out)
         before = after
@@ -48,11 +50,22 @@ def laws(saturation, out) -> None:
     from deplodock.cli.egraph import classes
     egraph = saturation.egraph
     members = [(c, node) for c, group in classes(egraph).items() for node in group]
-    for law in dict.fromkeys(egraph.brought[m] for m in members if m in egraph.brought):
+    found = dict.fromkeys(egraph.brought[m] for m in members if m in egraph.brought)
+    for law in (name for name in found if name in saturation.hits):
         added = [f"  %{c}: {node}" for c, node in members if egraph.brought.get((c, node)) == law]
         old = [f"  %{c}: {node}" for c, node in members if egraph.brought.get((c, node)) != law
                and any(line.startswith(f"  %{c}:") for line in added)]
         diff(f"l:{law}", "\n".join(old), "\n".join(sorted([*old, *added], key=lambda t: int(t[3:].partition(":")[0]))), out)
+
+
+def schedules(compilation, out) -> None:
+    """How the laws of rules/schedule.py lead from the loops of each kernel to its schedule."""
+    from extract.schedule import derivation, offers
+    found = offers(compilation.plan, compilation.facts, compilation.target)
+    for kernel in compilation.all_kernels:
+        chosen = next((o for o in found.get(kernel.name, ()) if o.knobs == kernel.schedule), None)
+        for law, before, after in derivation(chosen) if chosen else ():
+            diff(f"l:{law}", before, after, out)
 
 
 def diff(name: str, before: str, after: str, out) -> None:

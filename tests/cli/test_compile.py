@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -73,9 +74,13 @@ def test_verbose_times_the_stages_and_counts_the_laws(deplodock):
 
 
 def test_very_verbose_prints_steps_between_markers(deplodock):
-    err = deplodock("compile", "-c", SOFTMAX, "-vv").err.splitlines()
+    err = deplodock("compile", "-c", "x = torch.randn(64, 64).half()\nx @ x", "-vv").err.splitlines()
     opened, closed = [line for line in err if line.startswith(">>> ")], [line for line in err if line == "<<<"]
-    assert len(opened) == len(closed) > 3 and ">>> s:tile" in opened
+    assert len(opened) == len(closed)
+    assert [m for m in opened if m.startswith(">>> s:")] == [f">>> s:{stage}" for stage in ("tensor", "loop", "tile", "kernel", "cuda")]
+    schedule = [">>> l:blockify", ">>> l:chunk_k", ">>> l:double_buffer", ">>> l:mma_atom"]
+    assert ">>> l:mul_comm" in opened and ">>> l:program" not in opened and [m for m in opened if m in schedule] == schedule
+    assert re.search(r"^\+slab k=k_matmul bm=\d+ bn=\d+ bk=\d+$", "\n".join(err), re.M)
 
 
 def test_dump_has_everything_and_can_be_run(deplodock, tmp_path):

@@ -100,3 +100,11 @@ class TestFiles:
         deplodock("saturate", "-c", SOFTMAX, "--dot", tmp_path / "e.dot")
         text = (tmp_path / "e.dot").read_text()
         assert text.startswith("digraph") and text.count("{") == text.count("}") and "subgraph cluster_0" in text
+
+
+def test_schedules_of_the_chosen_kernels(deplodock):
+    out = deplodock("saturate", "-c", "x = torch.randn(64, 64).half()\nx @ x", "--phase", "schedule").out
+    assert re.match(r"k_matmul: \d+ schedules \(\d+ tensor_core\)\n", out)
+    assert len(re.findall(r"^\* ", out, re.M)) == 1, "one of them is the chosen one"
+    costs = [float(c) for c in re.findall(r"^[* ] +([\d.]+) us", out, re.M)]
+    assert costs == sorted(costs) and len(costs) == 12
