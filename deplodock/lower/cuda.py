@@ -152,13 +152,15 @@ def wrappers(kernel: str) -> str:
     while wanted - used:
         used |= wanted
         wanted = {n for defines, item in items if defines & used for n in _USED.findall(item)}
-    products = sorted((n for n in used if WGMMA.fullmatch(n)), key=lambda n: (len(n), n))
+    products: dict[str, set[int]] = {}
+    for name, add in sorted(re.findall(r"\b(dd_wgmma_m64n\w+)<([01])>", kernel)):
+        products.setdefault(name, set()).add(int(add))
     chosen = [item for defines, item in items if defines & used]
-    return "\n\n".join([common, *chosen, *map(wgmma_wrapper, products)]) + "\n"
+    return "\n\n".join([common, *chosen, *(wgmma_wrapper(n, sorted(adds)) for n, adds in products.items())]) + "\n"
 
 
-def wgmma_wrapper(name: str) -> str:
-    """The wrapper of one shape of wgmma. The first product overwrites: its accumulators are outputs only."""
+def wgmma_wrapper(name: str, adds: list[int]) -> str:
+    """The wrapper of one shape of wgmma, that overwrites (0) or adds (1). What is overwritten is an output only."""
     columns, dtype, a, b = WGMMA.fullmatch(name).groups()
     p, n = wgmma(name), int(columns) // 2
     accs = ", ".join(f"%{i}" for i in range(n))
@@ -169,8 +171,8 @@ def wgmma_wrapper(name: str) -> str:
         ins, source = '"l"(a)', f"%{n}"
         last, majors = n + 1, f"{int(a == 't')}, {int(b == 't')}"
     out = [f"template <int ADD> DD void {name}({p.signature.split('(', 1)[1]};"]
-    for add, how in ((0, "=f"), (1, "+f")):
-        regs = ", ".join(f'"{how}"(d[{i}])' for i in range(n))
+    for add in adds:
+        regs = ", ".join(f'"{"+f" if add else "=f"}"(d[{i}])' for i in range(n))
         out.append(
             f"template <> __device__ __forceinline__ void {name}<{add}>({p.signature.split('(', 1)[1]} {{\n"
             f'  asm volatile("{{.reg .pred p; setp.ne.b32 p, {add}, 0; "\n'

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from deplodock.ir import kernel as ir, tile
-from deplodock.ir.expression import Binary, Expr, Int, Name, both, call, choose, compare
+from deplodock.ir.expression import Binary, Expr, Int, Name, both, call, choose, compare, operands
 from deplodock.ir.kernel import Do, If, Let, Loop, Roles, Stmt
 from deplodock.ir.kernel_verify import verify_kernel
 from deplodock.ir.layout import Layout, Shared
@@ -46,10 +46,37 @@ def lower_kernel(k: tile.Kernel) -> ir.Kernel:
     e.require(shared <= MOST_SHARED, f"{shared} bytes of shared memory; a block has {MOST_SHARED} at most")
     grid = min(total, k.persistent or total)
     symbol = e.name("kernel", k.name if k.name.startswith(PREFIX) else PREFIX + k.name)
-    made = ir.Kernel(symbol, params, tuple(e.maps), grid, k.threads, k.min_blocks, shared, tuple(e.spans), tuple(e.out),
-                     k.source)
+    made = ir.Kernel(symbol, params, tuple(e.maps), grid, k.threads, k.min_blocks, shared, tuple(e.spans),
+                     without_unused(tuple(e.out)), k.source)
     verify_kernel(made)
     return made
+
+
+def without_unused(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+    """The statements without values that none of them uses."""
+    used: set[str] = set()
+
+    def mentioned(x: Expr) -> None:
+        if isinstance(x, Name):
+            used.add(x.name)
+        for y in operands(x):
+            mentioned(y)
+
+    def swept(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        """From the last statement to the first: a value is used, if at all, behind it."""
+        out: list[Stmt] = []
+        for s in reversed(stmts):
+            if isinstance(s, Let) and s.name not in used:
+                continue
+            match s:
+                case Loop(): s = replace(s, body=swept(s.body))
+                case If(): s = replace(s, body=swept(s.body))
+                case Roles(): s = replace(s, body=swept(s.body), producer=swept(s.producer))
+            for x in ir.expressions(s):
+                mentioned(x)
+            out.append(s)
+        return tuple(reversed(out))
+    return swept(stmts)
 
 
 def start(e: Emit, part: tile.Part) -> None:

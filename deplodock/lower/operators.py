@@ -29,8 +29,8 @@ UNSIGNED = {Dtype.i32: "u32", Dtype.i64: "u64"}
 RESERVED = frozenset("""
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr continue
     decltype default delete do double else enum explicit export extern false float for friend goto if inline int long
-    mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register return short signed
-    sizeof static struct switch template this throw true try typedef typeid typename union unsigned using virtual void
+    mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register return short
+    signed sizeof static struct switch template this throw true try typedef typeid typename union unsigned using virtual void
     volatile while xor xor_eq i8 u8 i16 u16 u32 i64 u64 DD DD_INF DD_NAN TensorMap threadIdx blockIdx memcpy min max
     lane warp block thread smem r i j s fmax fmaxf isnan isinf copysign abs
     """.split()) | frozenset(f + x for f in CALLS.values() for x in ("", "f"))

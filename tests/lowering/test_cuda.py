@@ -70,7 +70,7 @@ def test_same_text_in_every_process():
 def test_loaded_index_outside_of_its_extent_stops_the_program():
     case = CASES["embedding"]
     with pytest.raises(IndexOutOfRange):
-        run(case, cuda(case), values={"ids": torch.full((13,), 50)})
+        run(case, cuda(case), given={"ids": torch.full((13,), 50)})
 
 
 def test_tensors_beyond_31_bits_are_indexed_with_64():

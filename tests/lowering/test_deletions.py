@@ -18,8 +18,8 @@ REDUNDANT = {
     "matmul kn add blocked": 0,
     "roles matmul add": 3,
 }
-"""Case -> deletions that nothing can show. The residual's slot is given back (a fence, a warp's meeting) and waited for,
-though the operands' ring already keeps the producer from the next tile until the residual has been read."""
+"""Case -> deletions that nothing can show. The residual's slot is given back (a fence, a warp's meeting) and waited
+for, though the operands' ring already keeps the producer from the next tile until the residual has been read."""
 
 
 @pytest.mark.slow

@@ -42,7 +42,6 @@ extern "C" __global__ void __launch_bounds__(64, 1) k_matmul(const float* __rest
         dd_cp_async16(w_s + (slot < 1 ? slot + 2 : slot - 1) * 2048 + ((lane >> 2) * 64 + warp * 512) + (((lane & 3) * 16) ^ ((lane >> 3) * 16)) + r * 1024, w + (k_0_ahead_1 + n_0 * 96 + ((lane & 3) * 4 + ((lane >> 2) + warp * 8) * 96) + r * 1536));
     }
     dd_cp_async_commit();
-    const int k_0 = round * 16;
     const u32 x_s_1 = x_s + slot * 2048;
     const u32 w_s_1 = w_s + slot * 2048;
     // x_r: f32[k:4,m:32] = load.shared x_s

@@ -38,7 +38,6 @@ extern "C" __global__ void __launch_bounds__(128, 1) k_matmul(const u16* __restr
         dd_cp_async16_if(w_s + (slot < 1 ? slot + 2 : slot - 1) * 4096 + ((lane >> 3) * 128 + warp * 512) + (((lane & 7) * 16) ^ ((lane >> 3) * 16) ^ ((warp & 1) * 64)) + r * 2048, w + (k_0_ahead_1 * 72 + n_0 + (((lane >> 3) + warp * 4) * 72 + (lane & 7) * 8) + r * 1152), n_0 + (lane & 7) * 8 < 72 && k_0_ahead_1 + ((lane >> 3) + warp * 4 + r * 16) < 88);
     }
     dd_cp_async_commit();
-    const int k_0 = round * 32;
     const u32 x_s_1 = x_s + slot * 2048;
     const u32 w_s_1 = w_s + slot * 4096;
     // x_r: bf16[k:16,m:32] = load.shared x_s
