@@ -27,10 +27,10 @@ def command(source, code, ir, output, dump, target, numerics, as_json, out):
     deplodock compile layers.py:block --ir loop -v
     """
     from deplodock.cli import program, stages, steps
-    with out.step("capture"):
-        captured = program.read(source, code)
+    captured, seconds = program.read(source, code, out)
     from deplodock.pipeline import compile as start
     compilation = start(captured, program.target_or_default(target), numerics, provenance=out.verbose >= 2)
+    compilation.seconds.update(seconds)
     for name in stages.work(ir):
         with out.step(name):
             getattr(compilation, name)

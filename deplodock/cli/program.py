@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -17,11 +18,23 @@ from deplodock.errors import UsageError
 FORMS = "-c CODE, path.py:name, a file of saved Torch IR, or - for standard input"
 
 
-def read(source: str | None, code: str | None, seed: int = 0):
-    """The deplodock.capture.Captured of a program. UsageError if there is none, or two."""
+def read(source: str | None, code: str | None, out, seed: int = 0):
+    """The deplodock.capture.Captured of a program, and the seconds that importing (PyTorch, mostly) and capturing took.
+
+    UsageError if there is no program, or two.
+    """
     if (source is None) == (code is None):
         raise click.UsageError(f"a program is expected, once: {FORMS}", click.get_current_context(silent=True))
-    from deplodock import capture
+    start = time.perf_counter()
+    with out.step("import"):
+        from deplodock import capture, pipeline  # noqa: F401  (what a compilation will load, so that it is timed here)
+    imported = time.perf_counter()
+    with out.step("capture"):
+        captured = _read(source, code, seed, capture)
+    return captured, {"import": imported - start, "capture": time.perf_counter() - imported}
+
+
+def _read(source: str | None, code: str | None, seed: int, capture):
     if code is not None:
         return capture.capture_code(code, seed=seed)
     if source == "-":

@@ -30,8 +30,7 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
         raise UsageError(title="--bench needs a GPU", expected="--device cuda", found="--device cpu",
                          advice="the emulation checks programs; its times say nothing about a GPU")
     device = _device(device, bench, out)
-    with out.step("capture"):
-        captured = program.read(source, code, seed)
+    captured, seconds = program.read(source, code, out, seed)
     import torch
 
     from deplodock.pipeline import compile as start
@@ -39,6 +38,7 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
     from deplodock.runtime.check import check
     from deplodock.runtime.program import CompiledProgram, Loadable
     compilation = start(captured, program.target_or_default(None), numerics)
+    compilation.seconds.update(seconds)
     for name in stages.work("cuda"):
         with out.step(name):
             getattr(compilation, name)

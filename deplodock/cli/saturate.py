@@ -33,14 +33,14 @@ def command(source, code, phase, groups, root, number, stats, equation, json_fil
     deplodock saturate -c "x = torch.randn(8, 8); x @ x @ x" --check "(x @ x) @ x == x @ (x @ x)"
     """
     from deplodock.cli import egraph, program
-    with out.step("capture"):
-        captured = program.read(source, code)
+    captured, seconds = program.read(source, code, out)
     from deplodock.pipeline import compile as start
     if json_file and str(json_file) == "-":
         out.wants_json = True
     groups = _groups(groups) if groups else None
     listed = phase == "loop" and not (stats or json_file or dot_file or equation)
     compilation = start(captured, program.target_or_default(target), numerics, groups, provenance=listed)
+    compilation.seconds.update(seconds)
     if phase == "tensor":
         out.result(compilation.entered.tensor_text)
         return 0

@@ -23,7 +23,7 @@ def summary(compilation, out, cubins=()) -> None:
         out.say("  " + ", ".join(f"{name} {n}" for name, n in fired.items()))
     plan = compilation.__dict__.get("plan")
     if plan is not None:
-        out.say(f"plan: {len(plan.kernels)} kernels, {len(plan.once)} more for constants, "
+        out.say(f"plan: {len(plan.kernels)} kernel{'s' * (len(plan.kernels) != 1)}, {len(plan.once)} more for constants, "
                 + ("the cheapest cover of the candidates" if plan.optimal else "not proved to be the cheapest cover"))
     for cubin in cubins:
         out.say(f"{cubin.name}: {cubin.registers} registers, {cubin.stack} bytes of stack, {cubin.spills} bytes of spills"

@@ -70,7 +70,7 @@ class TestForms:
 
 def test_verbose_times_the_stages_and_counts_the_laws(deplodock):
     ran = deplodock("compile", "-c", SOFTMAX, "-v", "--ir", "loop")
-    assert "saturate" in ran.err and "laws fired" in ran.err and "load_launch" in ran.err and "1 kernels" in ran.err
+    assert "saturate" in ran.err and "laws fired" in ran.err and "load_launch" in ran.err and "1 kernel," in ran.err and "import" in ran.err and "capture" in ran.err
 
 
 def test_very_verbose_prints_steps_between_markers(deplodock):
