@@ -24,8 +24,10 @@ from deplodock.law import Condition
 
 @dataclass(frozen=True)
 class Fact:
-    """`template` is the egglog query, with {0}, {1} .. for the arguments; empty for facts that no rule asks for. economy: a law that asks for it would be true
-    without, but would fire where nothing is gained."""
+    """`template` is the egglog query, with {0}, {1} .. for the arguments; empty for facts that no rule asks for.
+
+    economy: a law that asks for it would be true without, but would fire where nothing is gained.
+    """
     name: str
     meaning: str
     template: str
@@ -51,6 +53,8 @@ of_dtype = Fact("of_dtype", "the body has the dtype", "(= {1} (dtype {0}))", lam
 sixteen_bit = Fact("sixteen_bit", "bf16 or f16", "(sixteen_bit {0})", lambda d: d.is_16bit)
 parameter = Fact("parameter", "the body depends on parameters only", "(parameter {0})", economy=True)
 given = Fact("given", "an input, a value of parameters only, or a product of such", "(given {0})", economy=True)
+few_factors = Fact("few_factors", "the product has at most six factors: n can be grouped in about 3ⁿ ways",
+                   "(<= (+ (factors {0}) (+ (factors {1}) (factors {2}))) 6)", economy=True)
 finite = Fact("finite", "proved finite, from literals, ranges and integers", "(finite {0})")
 assumed_finite = Fact("assumed_finite", "finite if inputs are and nothing overflows; under strict: proved finite", "(assumed {0})")
 live = Fact("live", "on every row some value is above −∞, or NaN", "(live {0} {1})")
@@ -98,7 +102,7 @@ _KEEPS = "neg abs sign floor ceil round trunc".split()
 RELATIONS = """
 (function free (Body) BigInt :merge (& old new)) (function bound (i64) BigInt :no-merge) (function extent (i64) i64 :no-merge)
 (function reads (Indices) BigInt :no-merge) (function stored (Tensor) String :no-merge) (function dtype (Body) String :no-merge)
-(relation known (Tensor)) (relation parameter (Body)) (relation given (Body)) (relation in_order (i64 Indices)) (relation finite (Body))
+(function factors (Body) i64 :merge (max old new)) (relation known (Tensor)) (relation parameter (Body)) (relation given (Body)) (relation in_order (i64 Indices)) (relation finite (Body))
 (relation assumed (Body)) (relation low (Body)) (relation above (Body)) (relation live (i64 Body)) (relation some_key (i64 Body))
 (relation selects (Indices Indices Indices Indices)) (relation proved (Body i64)) (relation equivalent (Body Body)) (relation atomic (Body))
 (relation max_shifted (Body i64 Body)) (relation sixteen_bit (String)) (relation gives_b8 (String))
@@ -159,6 +163,22 @@ PARAMETER = """
 (= e (Cast d a)) (given a) => (given e)
 (= e (Fold1 "sum" k (Op2 "mul" a b))) (given a) (given b) => (given e)"""
 
+# Factors of a product, counted up to 7; 1 is none, as a·1 = a would count without end.
+FACTORS = """
+(= e (Load t i)) => (set (factors e) 1)
+(= e (Iota i)) => (set (factors e) 1)
+(= e (Float d 1.0)) => (set (factors e) 0)
+(= e (Float d v)) (!= v 1.0) => (set (factors e) 1)
+(= e (Int d v)) => (set (factors e) 0)
+(= e (Op1 o a)) => (set (factors e) 1)
+(= e (Op2 o a b)) (!= o "mul") => (set (factors e) 1)
+(= e (Op2 "mul" a b)) (= x (factors a)) (= y (factors b)) => (set (factors e) (min 7 (+ x y)))
+(= e (Op3 o a b c)) => (set (factors e) 1)
+(= e (Cast d a)) => (set (factors e) 1)
+(= e (Round d a)) => (set (factors e) 1)
+(= e (Fold1 m k a)) => (set (factors e) 1)
+(= e (Fold2 m k a b)) => (set (factors e) 1)"""
+
 # `above`: NaN, or greater than −∞. Arithmetic is left out, as it may overflow.
 PROVED = """
 (= e (Float d v)) (< v inf) (> v -inf) => (finite e)
@@ -202,6 +222,6 @@ ASSUMED = """
 
 def analyses(numerics: str) -> list[str]:
     """The rules that derive facts, in a numerics mode: strict assumes nothing."""
-    text = FREE + DTYPE + PARAMETER + PROVED + ("" if numerics == "strict" else ASSUMED)
+    text = FREE + DTYPE + PARAMETER + FACTORS + PROVED + ("" if numerics == "strict" else ASSUMED)
     rules = (line.split(" => ") for line in text.splitlines() if line)
     return [f"(rule ({when}) ({then}) :ruleset analysis)" for when, then in rules]

@@ -35,7 +35,7 @@ class Limits:
     """Where saturation stops short of a fixpoint: rounds, e-nodes, seconds. A decoder layer takes 14 rounds, 1,900 e-nodes
     and half a second."""
     rounds: int = 80
-    nodes: int = 20_000
+    nodes: int = 10_000
     seconds: float = 60.0
 
 
