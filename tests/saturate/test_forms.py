@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
@@ -136,6 +137,23 @@ EQUAL = {
 @pytest.mark.parametrize("code,left,right", EQUAL.values(), ids=EQUAL)
 def test_an_operator_is_its_spelled_out_form(code, left, right):
     assert proved(code, left, right)
+
+
+def in_half(code: str) -> str:
+    """A program with all its inputs in bf16."""
+    return re.sub(r"torch\.randn\([^()]*\)", r"\g<0>.bfloat16()", code)
+
+
+@pytest.mark.parametrize("code,left,right", EQUAL.values(), ids=EQUAL)
+def test_an_operator_is_its_spelled_out_form_in_16_bits(code, left, right):
+    right = right.replace(CAUSAL, f"{CAUSAL}.bfloat16()")
+    assert proved(in_half(code), left, right)
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "silu as a quotient", "gelu tanh", "sdpa causal"])
+def test_forms_that_round_differently_stay_apart_under_strict(name):
+    code, left, right = EQUAL[name]
+    assert not proved(in_half(code), left, right.replace(CAUSAL, f"{CAUSAL}.bfloat16()"), "strict")
 
 
 APART = {
