@@ -14,7 +14,7 @@ import numpy as np
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Axis, Buffer, Fold, Index, Term, index
 from deplodock.ir.meaning import Meaning, Named
-from deplodock.ir.plan import Output
+from deplodock.ir.plan import Output, Plan
 from extract.kernels import Candidate
 from extract.program import Program
 from extract.structure import before, inside, loops, mirror, mirrored, tops
@@ -231,7 +231,17 @@ def wrong_outputs(source: Source, kernels: Iterable[Candidate], values: Values) 
             mine.update(run(source.small(k.outs), mine))
         except (NotReady, KeyError) as error:
             return [f"{type(error).__name__}: {error}"]
-    return [b.name for b in source.targets if disagree(mine[b], known[b])]
+    return [b.name for b in source.targets if known[b].size and disagree(mine[b], known[b])]
+
+
+def results(plan: Plan, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """What a plan returns, by the meaning of its terms: constants first, then kernel by kernel. values: by name."""
+    known = {b: np.asarray(values[b.name]).reshape([a.extent for a in b.axes]) for b in plan.inputs + plan.parameters}
+    for k in plan.once + plan.kernels:
+        meaning = Meaning(known)
+        known.update({o.buffer: meaning.over(o.body, o.axes) for o in k.outs})
+    shape = {b: [a.extent for a in b.axes] for b in plan.outputs}
+    return [known[b] if 0 not in shape[b] else np.empty(shape[b]) for b in plan.outputs]
 
 
 # ---- smaller extents -------------------------------------------------------------------------------------------------

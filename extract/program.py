@@ -80,31 +80,39 @@ class Program:
     def _tensors(self) -> None:
         g = self.egraph
         launches: dict[int, Launch] = {}
-        places = {b: i for i, b in enumerate(self.given)}
+        places: dict[Buffer, int] = {}
+        for b in self.given:
+            self._given(b, places)
         for t, nodes in g.tensors.items():
             given = next((n for n in nodes if isinstance(n, Buffer)), None)
             if given is None:
                 spelling = self._spelling(t)
-                launches[t] = next((l for l in g.launches(t) if spelling and l.axes == spelling.axes), g.launches(t)[0])
+                own = (l for l in g.launches(t) if spelling and l.axes == spelling.axes)
+                launches[t] = next(own, g.launches(t)[0])
                 continue
-            name = f"{given.kind}{places.setdefault(given, len(places))}"
-            b = self.buffers[t] = Buffer(name, given.dtype, given.axes, given.kind)
-            self.real[b] = given
-        wanted = [g.number[t] for t in self.outputs]
+            self.buffers[t] = self._given(given, places)
+        wanted = [g.number[t] for t in self.outputs if t in g.number]
         for rank, t in enumerate(self._in_order(launches, wanted)):
             axes, body = launches[t].axes, launches[t].body.number
             b = Buffer(f"t{rank}", g.dtypes[body], axes, "output" if t in wanted else "stored")
             self.buffers[t], self.own[b], self.rank[b] = b, (body, axes), rank
             if spelling := self._spelling(t):
                 self.source[b] = spelling
-        self.targets = tuple(self.buffers[t] for t in wanted)
+        back = {real: b for b, real in self.real.items()}
+        self.targets = tuple(self.buffers[g.number[t]] if t in g.number else back[t] for t in self.outputs)
+
+    def _given(self, real: Buffer, places: dict[Buffer, int]) -> Buffer:
+        """The buffer that stands for an input or a parameter."""
+        b = Buffer(f"{real.kind}{places.setdefault(real, len(places))}", real.dtype, real.axes, real.kind)
+        self.real[b] = real
+        return b
 
     def _spelling(self, t: int) -> Launch | None:
         """The program's own launch of a tensor; None for one that a law has made."""
         return next((s for s in self.egraph.spellings.get(t, ()) if isinstance(s, Launch)), None)
 
     def _in_order(self, launches: dict[int, Launch], wanted: list[int]) -> list[int]:
-        """Launched tensors, each after those that its spelling reads; one that a law has made before its first reader."""
+        """Launched tensors, each after those that its spelling reads; one that a law made before its first reader."""
         out: list[int] = []
         seen: set[int] = set()
         stack = [(t, False) for t in reversed([*wanted, *sorted(launches)])]

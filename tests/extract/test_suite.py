@@ -6,6 +6,7 @@ import pytest
 from extract import check
 from extract.cover import count, cover
 from extract.extract import stored
+from extract.kernels import BEST
 from extract.naming import key
 from tests.extract.support import decoder, extracted, saturated
 
@@ -35,6 +36,17 @@ PROGRAMS = {
     "embedding": "e = nn.Embedding(10, 8); ids = torch.randint(0, 10, (5,)); e(ids) * 2",
     "column_scale": "x = torch.randn(5, 8); w = torch.randn(7, 8); ((x / x.abs().sum(0)) @ w.T).amax(-1)",
     "two_outputs": "x = torch.randn(5, 8); (x.sum(-1), x.amax(-1))",
+    "an_input_returned": "x = torch.randn(5, 8); (x, x + 1, x)",
+    "nothing_but_an_input": "x = torch.randn(5, 8); x",
+    "a_transpose": "x = torch.randn(5, 8); x.T",
+    "no_elements": "x = torch.randn(0, 8); y = torch.randn(5, 0); (x * 2, y.sum(-1))",
+    "a_scalar": "x = torch.randn(()); x * x.exp()",
+    "integers": "x = torch.randint(0, 5, (3, 4)); y = torch.randint(0, 5, (4, 2)); x @ y",
+    "constants_of_constants": "l = nn.Linear(6, 6, bias=False); x = torch.randn(2, 6); "
+                              "x @ (l.weight @ l.weight) @ l.weight.T",
+    "gathered_by_argmax": "x = torch.randn(4, 9); e = nn.Embedding(9, 3); e(x.argmax(-1))",
+    "mlp": "l = nn.LayerNorm(8); a = nn.Linear(8, 12); b = nn.Linear(12, 8); x = torch.randn(3, 8); "
+           "b(F.gelu(a(l(x)))) + x",
 }
 
 
@@ -47,6 +59,11 @@ def test_every_candidate_and_plan_computes_what_the_source_does(name):
         assert check.wrong_candidates(source, x.candidates, values) == []
         for c in x.covers:
             assert check.wrong_outputs(source, c.kernels, values) == []
+        known = check.truth(source, values)
+        named = {real.name: values[b] for b, real in source.given.items()}
+        for plan in x.plans:
+            for found, b in zip(check.results(plan, named), source.targets):
+                assert not check.disagree(found, known[b])
 
 
 @pytest.mark.parametrize("name", "silu_mul rms_norm layer_norm softmax naive_attention sdpa matmul_add".split())
@@ -74,10 +91,9 @@ def test_decoder_layer(dtype, numerics, most):
 
 def test_wider_search_finds_nothing_cheaper():
     """Two more bodies of each kind change no plan; what they would change is said."""
-    from extract.kernels import BEST
     changed = {}
-    for name, code in PROGRAMS.items():
-        s = saturated(code)
+    programs = {name: saturated(code) for name, code in PROGRAMS.items()} | {"decoder": decoder(512, "bfloat16", "default")}
+    for name, s in programs.items():
         usual, wider = (s.extract(best=b).covers[0].total for b in (BEST, BEST + 2))
         if wider < usual * (1 - 1e-9):
             changed[name] = (usual, wider)
