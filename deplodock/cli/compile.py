@@ -31,9 +31,15 @@ def command(source, code, ir, output, dump, target, numerics, as_json, out):
     from deplodock.pipeline import compile as start
     compilation = start(captured, program.target_or_default(target), numerics, provenance=out.verbose >= 2)
     compilation.seconds.update(seconds)
-    for name in stages.work(ir):
-        with out.step(name):
-            getattr(compilation, name)
+    from deplodock.runtime.cache import Cache
+    from deplodock.runtime.stored import loadable, restore
+    whole, store = ir in ("cuda", "ptx", "sass"), Cache("program")
+    if not (whole and not dump and out.verbose < 2 and restore(compilation, store)):
+        for name in stages.work(ir):
+            with out.step(name):
+                getattr(compilation, name)
+        if whole:
+            loadable(compilation, store)
     cubins = machine_code(compilation, out) if ir in ("ptx", "sass") else ()
     text = stages.text(compilation, ir, cubins)
     if dump:

@@ -36,14 +36,17 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
     from deplodock.pipeline import compile as start
     from deplodock.runtime.cache import Cache
     from deplodock.runtime.check import check
-    from deplodock.runtime.program import CompiledProgram, Loadable
+    from deplodock.runtime.program import CompiledProgram
+    from deplodock.runtime.stored import loadable, restore
     compilation = start(captured, program.target_or_default(None), numerics)
     compilation.seconds.update(seconds)
-    for name in stages.work("cuda"):
-        with out.step(name):
-            getattr(compilation, name)
+    store = Cache("program")
+    if not restore(compilation, store):
+        for name in stages.work("cuda"):
+            with out.step(name):
+                getattr(compilation, name)
     captured = captured.to(device)
-    made = Loadable(compilation.torch, compilation.plan, compilation.cuda, compilation.target.arch)
+    made = loadable(compilation, store)
     with out.step("load"):
         compiled = CompiledProgram(made, captured.parameters, device, Cache("cubin"))
     with out.step("run"), torch.no_grad():

@@ -28,18 +28,30 @@ CLASSES = {c.__name__: c for c in (
 
 
 def loadable(compilation: Compilation, store: Cache | None = None) -> Loadable:
-    """What running needs of a compilation; from the cache, without saturating anything, if the same was compiled before.
-
-    The same: equal Torch IR (which holds shapes, strides, alignments), target, numerics, and compiler.
-    """
-    key = digest(str(compilation.torch), compilation.target.name, compilation.numerics, compiler())
-    known = store.get(key) if store else None
-    if known is not None:
-        return decode(known.decode())
-    made = Loadable(compilation.torch, compilation.plan, compilation.cuda, compilation.target.arch)
+    """What running needs of a compilation. With a cache: taken from there if the same was compiled before, kept there if not."""
     if store:
-        store.put(key, encode(made).encode())
+        restore(compilation, store)
+    made = Loadable(compilation.torch, compilation.plan, compilation.cuda, compilation.target.arch)
+    if store and "saturate" in compilation.seconds:
+        store.put(_key(compilation), encode(made).encode())
     return made
+
+
+def restore(compilation: Compilation, store: Cache) -> bool:
+    """Gives a compilation the plan and the CUDA of an equal one from the cache, so that nothing is saturated for them.
+
+    Equal: the same Torch IR (which holds shapes, strides, alignments), target, numerics, and compiler.
+    """
+    known = None if compilation.groups or "plan" in vars(compilation) else store.get(_key(compilation))
+    if known is None:
+        return False
+    made = decode(known.decode())
+    vars(compilation).update(plan=made.plan, cuda=made.kernels)
+    return True
+
+
+def _key(compilation: Compilation) -> str:
+    return digest(str(compilation.torch), compilation.target.name, compilation.numerics, compiler())
 
 
 @cache
