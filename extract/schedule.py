@@ -19,6 +19,8 @@ from rules import schedule as laws
 
 ACCUMULATORS = 128
 """32-bit accumulators of a thread: half of its 255 registers, what fragments, addresses and staged values leave."""
+TRIES = 64
+"""Offers that a kernel is lowered with, the cheapest first, before it counts as one that no law can serve."""
 RELATIONS = tuple(v for v in vars(laws).values() if isinstance(v, Relation))
 DOMAINS = tuple(v for v in vars(laws).values() if isinstance(v, Domain))
 
@@ -59,11 +61,11 @@ def schedule(plan: Plan, facts: Facts, target: Target) -> Plan:
     def scheduled(kernel: Kernel) -> Kernel:
         if kernel.name not in found:
             return kernel
-        for offer in found[kernel.name]:
+        for offer in found[kernel.name][:TRIES]:
             chosen = replace(kernel, schedule=offer.knobs)
             if legal(chosen, facts) is None:
                 return chosen
-        raise NoSchedule(kernel=kernel.name, tried=len(found[kernel.name]))
+        raise NoSchedule(kernel=kernel.name, tried=len(found[kernel.name][:TRIES]))
     return replace(plan, once=tuple(map(scheduled, plan.once)), kernels=tuple(map(scheduled, plan.kernels)))
 
 

@@ -98,13 +98,15 @@ class Shape:
 
     def _staged(self, r: dict) -> dict[str, int | str]:
         """What a product's tile, chunk and ring are, in every part and for every loop."""
-        knobs: dict[str, int | str] = {"stages": r["stages"]}
-        for part in self.parts:
-            # A loop around the loop of a product takes one value at a time: the accumulator has no room for more.
-            knobs |= {f"tile.{l.axis.name}": 1 if around(l) else r["bk"] for l in every(part.loops)}
+        knobs: dict[str, int | str] = {}
         for rows, columns in self._groups():
             knobs = self._tiles(rows, r["bm"]) | self._tiles(columns, r["bn"]) | knobs
-        return knobs
+        for part in self.parts:
+            # A loop around the loop of a product takes one value at a time, since the accumulator has no room for more;
+            # if its axis is one of the product's own, that axis's tile.
+            loops = {f"tile.{l.axis.name}": 1 if around(l) else r["bk"] for l in every(part.loops)}
+            knobs = loops | knobs
+        return knobs | {"stages": r["stages"]}
 
     def _mma(self, r: dict) -> dict:
         knobs = self._staged(r) | {"atom": "mma"}
