@@ -25,7 +25,7 @@ class Saturated:
 @lru_cache(maxsize=None)
 def saturated(code: str, numerics: str = "default") -> Saturated:
     """The saturated e-graph of a program given as `-c` would be."""
-    return _saturated(capture_code(code).program, numerics)
+    return saturate_program(capture_code(code).program, numerics)
 
 
 @lru_cache(maxsize=None)
@@ -39,10 +39,11 @@ def decoder(length: int, dtype: str, numerics: str = "default", attention: str =
     import torch
     from tests.examples.decoder import layer
     module, inputs = layer(length=length, dtype=getattr(torch, dtype), attention=attention)
-    return _saturated(capture_module(module, inputs).program, numerics)
+    return saturate_program(capture_module(module, inputs).program, numerics)
 
 
-def _saturated(program, numerics: str) -> Saturated:
+def saturate_program(program, numerics: str) -> Saturated:
+    """An e-graph of a captured program."""
     entered = enter(program)
     return Saturated(entered, saturate(entered, numerics).egraph)
 

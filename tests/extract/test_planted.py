@@ -87,7 +87,8 @@ def wrong(name: str) -> int:
 
 @pytest.mark.parametrize("mistake, program", [
     (same_sweep, "layer_norm"), (forgotten_inside, "two_products"), (unkept, "column_scale"),
-    (taken_for_itself, "rotary"), (unturned_constant, "rotary"), (same_streams, "layer_norm"), (wrong_scale, "pointwise"),
+    (taken_for_itself, "rotary"), (unturned_constant, "rotary"), (same_streams, "layer_norm"),
+    (wrong_scale, "pointwise"),
 ], ids=lambda v: getattr(v, "__name__", v))
 def test_a_planted_mistake_is_seen(monkeypatch, mistake, program):
     forget()

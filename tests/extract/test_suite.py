@@ -92,7 +92,8 @@ def test_decoder_layer(dtype, numerics, most):
 def test_wider_search_finds_nothing_cheaper():
     """Two more bodies of each kind change no plan; what they would change is said."""
     changed = {}
-    programs = {name: saturated(code) for name, code in PROGRAMS.items()} | {"decoder": decoder(512, "bfloat16", "default")}
+    programs = {name: saturated(code) for name, code in PROGRAMS.items()}
+    programs["decoder"] = decoder(512, "bfloat16", "default")
     for name, s in programs.items():
         usual, wider = (s.extract(best=b).covers[0].total for b in (BEST, BEST + 2))
         if wider < usual * (1 - 1e-9):
