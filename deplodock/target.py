@@ -71,3 +71,16 @@ def target(name: str) -> Target:
     if found is None:
         raise UnknownTarget(target=name, known=", ".join([*TARGETS, *DEFAULTS]))
     return replace(found, arch=key) if key in DEFAULTS else found
+
+
+def at_hand(device=None) -> Target:
+    """The target of a torch.device, the current one if None: its GPU, or an h200 where there is none. UnknownTarget for a
+    GPU whose architecture stands for none that is known.
+    """
+    import torch
+    if not torch.cuda.is_available() or device is not None and device.type != "cuda":
+        return target("h200")
+    model = torch.cuda.get_device_name(device).lower().replace(" ", "")
+    major, minor = torch.cuda.get_device_capability(device)
+    known = next((t for t in TARGETS.values() if t.name in model), None)
+    return known or target(f"sm_{major}{minor}{'a' if major >= 9 else ''}")

@@ -10,7 +10,7 @@ import copy
 import inspect
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,11 +19,11 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils._pytree import tree_structure
+from torch.utils._pytree import TreeSpec, tree_structure, tree_unflatten
 
 from deplodock.capture.code import Text, as_forward
 from deplodock.capture.export import decompose, export, leaves
-from deplodock.capture.graph import outputs_of, translate
+from deplodock.capture.graph import absent_outputs, outputs_of, translate
 from deplodock.capture.operators import TABLE
 from deplodock.capture.saved import examples, graph_of
 from deplodock.capture.values import checked_dtype, moved_to
@@ -38,15 +38,16 @@ class Captured:
     inputs: example values in the order of program.inputs; parameters: name in the program -> tensor (parameters,
     buffers and constants); graph: PyTorch's own functional form of the same program, a module called with parameters
     and then inputs; positions: of each input among the flat arguments of the module; tree: torch's TreeSpec of what it
-    returns; text: the text it was recorded from, if any.
+    returns; absent: which of its leaves are None, and no outputs; text: the text it was recorded from, if any.
     """
     program: Program
     inputs: tuple[torch.Tensor, ...]
     parameters: dict[str, torch.Tensor]
     graph: torch.fx.GraphModule
     positions: tuple[int, ...]
-    tree: object
+    tree: TreeSpec
     text: Text | None = None
+    absent: tuple[int, ...] = ()
 
     def to(self, device: torch.device | str) -> Captured:
         """The same program and example values on another device; strides, offsets and shared storage stay."""
@@ -63,6 +64,11 @@ class Captured:
         """The outputs as PyTorch computes them in eager mode, in the order of program.outputs."""
         with torch.no_grad():
             return tuple(self.graph(*self.parameters.values(), *inputs))
+
+    def returned(self, outputs: Sequence[torch.Tensor]):
+        """The outputs, in the order of program.outputs, as the tuples, lists and dicts that the module returns."""
+        given = iter(outputs)
+        return tree_unflatten([None if i in self.absent else next(given) for i in range(self.tree.num_leaves)], self.tree)
 
 
 def capture_code(text: str, seed: int = 0) -> Captured:
@@ -194,7 +200,8 @@ def _captured(exported: ExportedProgram, inputs, names, prefix: str = "", text: 
     graph = _eager(exported, outputs_of(exported, called, keep_writes), read, tensors)
     return Captured(program, tuple(tensors[placeholders[v.name]] for v in program.inputs),
                     {v.name: tensors[placeholders[v.name]] for v in program.parameters}, graph,
-                    tuple(order.index(placeholders[v.name]) for v in program.inputs), exported.call_spec.out_spec, text)
+                    tuple(order.index(placeholders[v.name]) for v in program.inputs), exported.call_spec.out_spec, text,
+                    absent_outputs(exported))
 
 
 def _eager(exported: ExportedProgram, outputs: tuple[torch.fx.Node, ...], read: list[str],

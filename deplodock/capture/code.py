@@ -73,7 +73,9 @@ def _as_forward(code: CodeType) -> CodeType:
 
 
 def as_forward(function: Callable) -> Callable:
-    """A function whose lines torch.export keeps; what is not written in Python is given back as it is."""
+    """A function whose lines torch.export keeps; what is not written in Python is called as it is."""
+    if inspect.isbuiltin(function):
+        return lambda *args, **kwargs: function(*args, **kwargs)  # torch.export asks for a signature
     if not inspect.isfunction(function):
         return function
     renamed = FunctionType(_as_forward(function.__code__), function.__globals__, function.__name__,

@@ -91,3 +91,11 @@ def outputs_of(exported: ExportedProgram, names: Mapping[str, str], keep_writes:
         elif node is not None:
             raise UnsupportedOutput(found=f"{node!r}")
     return tuple(outputs)
+
+
+def absent_outputs(exported: ExportedProgram) -> tuple[int, ...]:
+    """Which leaves of what the user's program returns are None."""
+    (returned,) = exported.graph.output_node().args
+    leaves = [node for spec, node in zip(exported.graph_signature.output_specs, returned, strict=True)
+              if spec.kind == OutputKind.USER_OUTPUT]
+    return tuple(i for i, node in enumerate(leaves) if node is None)

@@ -64,15 +64,5 @@ def _is_torch_ir(text: str) -> bool:
 
 def target_or_default(name: str | None):
     """The target of --target; without it this machine's GPU, or an H200 where there is none that is known."""
-    from deplodock.target import TARGETS, target
-    if name is not None:
-        return target(name)
-    import torch
-    if torch.cuda.is_available():
-        model = torch.cuda.get_device_name().lower().replace(" ", "")
-        for known in TARGETS.values():
-            if known.name in model:
-                return known
-        major, minor = torch.cuda.get_device_capability()
-        return target(f"sm_{major}{minor}{'a' if major >= 9 else ''}")
-    return target("h200")
+    from deplodock.target import at_hand, target
+    return at_hand() if name is None else target(name)
