@@ -86,21 +86,23 @@ class Shape:
                 "attention_fma": self._chain_fma, "row": self._row, "point": self._point}[relation.name](r)
         return tuple(sorted(made.items()))
 
-    def _tiles(self, axes: tuple[Axis, ...], elements: int) -> dict[str, int]:
+    def _tiles(self, axes: tuple[Axis, ...], elements: int, least: int = 1) -> dict[str, int]:
         """A tile of so many elements over a group of axes: those that folds read backwards, whole inner axes, then a part
-        of the next."""
+        of the next. least: what the innermost has, however short it is, since lanes and warps are spread over it."""
         knobs, mirrored = {}, frozenset().union(*(p.mirrored for p in self.parts))
         for a in sorted(reversed(axes), key=lambda a: a not in mirrored):
             tile = min(elements, power(a.extent)) if a is not axes[0] or a in mirrored else elements
+            tile = max(tile, min(elements, least)) if a is axes[-1] else tile
             knobs[f"tile.{a.name}"] = tile
             elements = max(1, elements // tile)
         return knobs
 
-    def _staged(self, r: dict) -> dict[str, int | str]:
-        """What a product's tile, chunk and ring are, in every part and for every loop."""
+    def _staged(self, r: dict, rows: int, columns: int) -> dict[str, int | str]:
+        """What a product's tile, chunk and ring are, in every part and for every loop. rows, columns: of one piece of
+        work of all warps, which is along the innermost axes."""
         knobs: dict[str, int | str] = {}
-        for rows, columns in self._groups():
-            knobs = self._tiles(rows, r["bm"]) | self._tiles(columns, r["bn"]) | knobs
+        for left, right in self._groups():
+            knobs = self._tiles(left, r["bm"], rows) | self._tiles(right, r["bn"], columns) | knobs
         for part in self.parts:
             # A loop around the loop of a product takes one value at a time, since the accumulator has no room for more;
             # if its axis is one of the product's own, that axis's tile.
@@ -109,17 +111,18 @@ class Shape:
         return knobs | {"stages": r["stages"]}
 
     def _mma(self, r: dict) -> dict:
-        knobs = self._staged(r) | {"atom": "mma"}
+        knobs = self._staged(r, 16 * r["wm"], 16 * r["wn"]) | {"atom": "mma"}
         for rows, columns in self._groups():
             knobs |= {f"warps.{rows[-1].name}": r["wm"], f"warps.{columns[-1].name}": r["wn"]}
         return knobs
 
     def _fma(self, r: dict) -> dict:
-        knobs = self._staged(r) | {"atom": "fma"}
+        vec = min(4, r["fn"])
+        knobs = self._staged(r, 4 * r["wm"], 8 * r["wn"] * vec) | {"atom": "fma"}
         for rows, columns in self._groups():
             knobs |= {f"warps.{rows[-1].name}": r["wm"], f"lanes.{rows[-1].name}": 4,
                       f"warps.{columns[-1].name}": r["wn"], f"lanes.{columns[-1].name}": 8,
-                      f"vec.{columns[-1].name}": min(4, r["fn"])}
+                      f"vec.{columns[-1].name}": vec}
         return knobs
 
     def _groups(self) -> list[tuple[tuple[Axis, ...], tuple[Axis, ...]]]:

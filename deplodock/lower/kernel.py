@@ -88,6 +88,9 @@ def start(e: Emit, part: tile.Part) -> None:
     for r in e.rings:
         if r.loop is None:
             place_all(e, r)
+    for c in part.copies:
+        if not c.box:
+            e.place(c.dst)
     e.scratch_floor = e.shared
     for r in e.rings:
         if r.loop is not None:

@@ -17,7 +17,6 @@ def once(e: Emit) -> None:
     """Starts the copies of the tiles that are filled once."""
     plain = [c for c in e.part.copies if not c.box]
     for c in plain:
-        e.place(c.dst)
         copy_async(e, c, e.memory[c.dst.name])
     if plain:
         e.do("dd_cp_async_commit")
