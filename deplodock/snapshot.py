@@ -126,45 +126,76 @@ class Rows:
         """Each class number and node with the row that it was read from: the function's name and the inputs."""
         return ((c, node, (node.kind, tuple(inputs))) for c, node, inputs in self._origins)
 
-    def smallest(self) -> tuple[dict[int, Term], dict[int, int]]:
-        """A ground term for each class and its size: of fewest nodes (a load of a launch counts three), then of least key.
 
-        A tensor's is the first spelling that was entered. Dijkstra over sizes, so the result depends on terms alone.
-        """
-        size: dict[int, int] = {c: 1 for c in self.entered}
-        best: dict[int, Term] = {c: ts[0] for c, ts in self.entered.items()}
-        waiting: dict[int, list] = defaultdict(list)
-        queue: list = []
-        offers: dict[tuple[int, int], list[Node]] = defaultdict(list)
+class Smallest:
+    """The smallest member of each class: of fewest nodes (a load of a launch counts three), then the first in order.
+
+    Classes are found by size, smallest first, those of one size sorted by their members; so `bodies`, the order in which
+    they are found, depends on terms alone, and so does `ground`. A tensor's member is the first spelling that was entered.
+    """
+
+    def __init__(self, rows: Rows):
+        places = {t: n for n, t in enumerate(rows.encoder.tensors.items)}
+        self.tensors = sorted(rows.entered, key=lambda c: places[rows.entered[c][0]])
+        self.bodies: list[int] = []
+        self._rank = {c: n for n, c in enumerate(self.tensors)}
+        self._ground = {c: rows.entered[c][0] for c in self.tensors}
+        self._node: dict[int, Node] = {}
+        self._size = {c: 1 for c in self.tensors}
+        self._search(rows)
+
+    def _search(self, rows: Rows) -> None:
+        waiting: dict[int, list[tuple[int, Node]]] = defaultdict(list)
+        offers: dict[int, dict[int, list[Node]]] = defaultdict(lambda: defaultdict(list))
+        sizes: list[int] = []
 
         def offer(c: int, node: Node) -> None:
-            n = 1 + sum(size[x] for x in node.children)
-            if node.kind == "Load" and isinstance(best[node.children[0]], Launch):
+            n = 1 + sum(self._size[x] for x in node.children)
+            if node.kind == "Load" and isinstance(self._ground[node.children[0]], Launch):
                 n += 2
-            if (c, n) not in offers:
-                heapq.heappush(queue, (n, c))
-            offers[c, n].append(node)
+            if n not in offers:
+                heapq.heappush(sizes, n)
+            offers[n][c].append(node)
 
-        for group in (self.bodies, self.tensors):
-            for c, nodes in group.items():
-                if c in best:
-                    continue
-                for node in nodes:
-                    missing = {x for x in node.children if x not in best}
-                    if not missing:
-                        offer(c, node)
-                    for x in missing:
-                        waiting[x].append((c, node))
-        while queue:
-            n, c = heapq.heappop(queue)
-            if c in best:
-                continue
-            size[c] = n
-            best[c] = min((term(node, best) for node in offers[c, n]), key=lambda t: t.key)
-            for parent, node in waiting[c]:
-                if parent not in best and all(x in best for x in node.children):
-                    offer(parent, node)
-        return best, size
+        for c, nodes in rows.bodies.items():
+            for node in nodes:
+                missing = {x for x in node.children if x not in self._rank}
+                for x in missing:
+                    waiting[x].append((c, node))
+                if not missing:
+                    offer(c, node)
+        while sizes:
+            n = heapq.heappop(sizes)
+            found = []
+            for c, nodes in offers.pop(n).items():
+                if c not in self._rank:
+                    node = min(nodes, key=self.order)
+                    found.append((self.order(node), c, node))
+            for _, c, node in sorted(found, key=lambda f: f[0]):
+                self._rank[c], self._node[c], self._size[c] = len(self._rank), node, n
+                self.bodies.append(c)
+            for _, c, _ in found:
+                for parent, node in waiting[c]:
+                    if parent not in self._rank and all(x in self._rank for x in node.children):
+                        offer(parent, node)
+
+    def order(self, node: Node) -> tuple:
+        """What nodes are sorted by: kind, what they hold beside classes, and the places of these. Their classes must be found."""
+        return node.kind, _text(node.data), [self._rank[c] for c in node.children]
+
+    def __contains__(self, c: int) -> bool:
+        return c in self._rank
+
+    def ground(self, c: int) -> Term:
+        """The smallest member as a ground term."""
+        if c not in self._ground:
+            node = self._node[c]
+            self._ground[c] = term(node, {x: self.ground(x) for x in node.children})
+        return self._ground[c]
+
+
+def _text(datum) -> str:
+    return datum.key if isinstance(datum, Term) else ",".join(map(_text, datum)) if isinstance(datum, tuple) else str(datum)
 
 
 def term(node: Node, to: Mapping[int, Term]) -> Term:
@@ -210,24 +241,21 @@ def freeze(rows: Rows, laws: Mapping[tuple[int, Node], str]) -> EGraph:
 
     laws: what made each node, by the class numbers of `rows`.
     """
-    best, size = rows.smallest()
-    order = {t: n for n, t in enumerate(rows.encoder.tensors.items)}
-    tensors = sorted(rows.tensors, key=lambda c: (order.get(best.get(c), len(order)), best[c].key))
-    bodies = sorted((c for c in rows.bodies if c in best), key=lambda c: (size[c], best[c].key))
-    refs = {c: Ref(n, rows.free_of(c)) for n, c in enumerate([*tensors, *bodies])}
+    found = Smallest(rows)
+    refs = {c: Ref(n, rows.free_of(c)) for n, c in enumerate([*found.tensors, *found.bodies])}
 
     def nodes(group: dict[int, list[Node]], classes: list[int]) -> dict[int, tuple[Term, ...]]:
-        return {refs[c].number: tuple(sorted((term(n, refs) for n in group[c] if all(x in refs for x in n.children)),
-                                             key=_node_order)) for c in classes}
+        whole = {c: [n for n in group[c] if all(x in refs for x in n.children)] for c in classes}
+        return {refs[c].number: tuple(term(n, refs) for n in sorted(ns, key=found.order)) for c, ns in whole.items()}
 
-    of_bodies = nodes(rows.bodies, bodies)
+    bodies = nodes(rows.bodies, found.bodies)
     parameter = frozenset(refs[c].number for c in rows.having("parameter") | rows.having("known") if c in refs)
     return EGraph(
-        bodies=of_bodies, tensors=nodes(rows.tensors, tensors),
-        free={refs[c].number: refs[c].axes for c in bodies},
-        spellings={refs[c].number: tuple(rows.entered[c]) for c in tensors},
-        number=_numbers_of_entered(rows, refs, of_bodies),
-        parameter=parameter, groups=_groups(of_bodies, parameter),
+        bodies=bodies, tensors=nodes(rows.tensors, found.tensors),
+        free={refs[c].number: refs[c].axes for c in found.bodies},
+        spellings={refs[c].number: tuple(rows.entered[c]) for c in found.tensors},
+        number=_numbers_of_entered(rows, refs, bodies),
+        parameter=parameter, groups=_groups(bodies, parameter),
         brought={(refs[c].number, term(node, refs)): law for (c, node), law in laws.items()
                  if c in refs and all(x in refs for x in node.children)},
         dtypes={refs[c].number: d for c, d in rows.dtypes().items() if c in refs})
@@ -246,10 +274,6 @@ def _groups(bodies: Mapping[int, tuple[Term, ...]], parameter: frozenset[int]) -
                                 if w.axes - x.axes and x.axes - frozenset(axes) and w.axes & frozenset(axes):
                                     found[axes, x.number].add(w.number)
     return {key: tuple(sorted(ws)) for key, ws in found.items() if len(ws) > 1}
-
-
-def _node_order(t: Term) -> tuple:
-    return type(t).__name__, str(t)
 
 
 def _numbers_of_entered(rows: Rows, refs: dict[int, Ref], nodes: Mapping[int, tuple[Term, ...]]) -> dict[Term, int]:

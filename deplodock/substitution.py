@@ -15,7 +15,7 @@ from functools import cache
 
 from deplodock.encoding import Encoder
 from deplodock.ir.loop import (Axis, Buffer, Fold, Index, Launch, Load, Term, children, index, loads, pick, subst)
-from deplodock.snapshot import Node, Rows
+from deplodock.snapshot import Node, Rows, Smallest
 
 DEPTH = 1
 
@@ -99,10 +99,10 @@ class Worklist:
                     a, b = n.children
                     rebinds += self._captured(rows, a, b) + self._captured(rows, b, a)
         if rebinds:
-            best, _ = rows.smallest()
+            smallest = Smallest(rows)
             for f, avoid in rebinds:
                 monoid, binders, part = f.data
-                bodies = tuple(best[c] for c in f.children)
+                bodies = tuple(smallest.ground(c) for c in f.children)
                 axes = pick(binders, avoid | frozenset().union(*(b.free for b in bodies)) - frozenset(binders))
                 renamed = tuple(subst(b, dict(zip(binders, map(index, axes)))) for b in bodies)
                 self.equal(Fold(monoid, binders, bodies, part), Fold(monoid, axes, renamed, part))
