@@ -65,7 +65,7 @@ def _completion(ctx, _, shell):
 
 
 @click.command(cls=Verbs, subcommand_metavar="VERB [ARGS]...", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-               epilog=EXIT_CODES, no_args_is_help=True)
+               epilog=EXIT_CODES)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version.")
 @click.option("--completion", type=click.Choice(["bash", "zsh", "fish"]), is_eager=True, expose_value=False,
               callback=_completion, help="Print the completion script of a shell: `eval \"$(deplodock --completion bash)\"`.")
@@ -85,7 +85,7 @@ def execute(arguments: list[str]) -> int:
     """The exit code of a command line."""
     from deplodock.cli.output import report
     try:
-        result = cli.main(arguments, prog_name="deplodock", standalone_mode=False)
+        result = cli.main(arguments or ["--help"], prog_name="deplodock", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except BrokenPipeError:                   # the reader of our output went away: not our failure
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -22,7 +22,7 @@ REQUIRED = ("torch", "numpy", "egglog", "cuda-core", "cuda-bindings", "nvidia-cu
 def command(as_json, out):
     """Say what is installed, which GPU, driver and compilers there are, where the caches are, and what will not work.
 
-    Exit code 0 if programs can be compiled, 4 if they cannot be run on a GPU either way they are asked to.
+    Exit code 0 if programs can be compiled and run, on a GPU or on the emulation; 1 if a package they need is missing.
     """
     checks = [*_packages(), *_tools(), _gpu(), _cache()]
     for c in checks:
