@@ -27,6 +27,8 @@ def command(source, code, ir, output, dump, target, numerics, as_json, out):
     deplodock compile layers.py:block --ir loop -v
     """
     from deplodock.cli import program, stages, steps
+    if output:
+        program.require_folder(output)
     captured, seconds = program.read(source, code, out)
     from deplodock.pipeline import compile as start
     compilation = start(captured, program.target_or_default(target), numerics, provenance=out.verbose >= 2)

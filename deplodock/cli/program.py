@@ -48,7 +48,22 @@ def _read(source: str | None, code: str | None, seed: int, capture):
         raise UsageError(title=f"{source} is a file; which program of it?", expected=f"{source}:NAME, a function or an nn.Module",
                          found=source, advice="add a colon and the name")
     _require_file(Path(source), source)
-    return capture.capture_torch_ir(Path(source).read_text(), source, seed=seed)
+    return capture.capture_torch_ir(_text(Path(source)), source, seed=seed)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        found = error.strerror if isinstance(error, OSError) else "bytes that are no text"
+        raise UsageError(title=f"cannot read {path}", expected=FORMS, found=found, advice="check the path") from error
+
+
+def require_folder(path: Path) -> None:
+    """UsageError unless a file can be made at a path: asked before the work, not after it."""
+    if not path.parent.is_dir():
+        raise UsageError(title=f"cannot write {path}", expected="a path in a folder that exists",
+                         found=f"no folder {str(path.parent)!r}", advice="make the folder, or choose another path")
 
 
 def _require_file(path: Path, source: str) -> None:

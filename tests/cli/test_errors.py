@@ -77,3 +77,15 @@ def test_interrupted(deplodock, monkeypatch):
     monkeypatch.setattr(capture, "capture_code", interrupt)
     ran = deplodock("compile", "-c", "x")
     assert ran.code == 130 and ran.err.strip() == "interrupted"
+
+
+def test_a_folder_that_is_missing(deplodock, tmp_path):
+    ran = deplodock("compile", "-c", "torch.randn(8).exp()", "-o", tmp_path / "missing" / "file")
+    assert ran.code == 2 and "make the folder" in ran.err
+
+
+def test_a_file_that_is_no_text(deplodock, tmp_path):
+    file = tmp_path / "noise"
+    file.write_bytes(bytes(range(256)))
+    ran = deplodock("compile", file)
+    assert ran.code == 2 and "bytes that are no text" in ran.err
