@@ -73,9 +73,10 @@ class Compilation:
         """The chosen plan, every kernel with its schedule. A kernel that no schedule law can serve is no candidate."""
         found = self.extraction
         with self._timed("schedule"):
+            known: dict[Kernel, Kernel] = {}
             while True:
                 try:
-                    plan = schedule(found.plans[0], self.facts, self.target)
+                    plan = schedule(found.plans[0], self.facts, self.target, known)
                     self.extraction = found
                     return plan
                 except NoSchedule as error:

@@ -54,9 +54,14 @@ def offers(plan: Plan, facts: Facts, target: Target) -> dict[str, list[Offer]]:
                    sorted(rows, key=lambda r: r[:3])] for name, rows in ranked.items()}
 
 
-def schedule(plan: Plan, facts: Facts, target: Target) -> Plan:
-    """The plan with a schedule in every kernel. NoSchedule if no law offers one that the kernel can be lowered with."""
-    found = offers(plan, facts, target)
+def schedule(plan: Plan, facts: Facts, target: Target, known: dict[Kernel, Kernel] | None = None) -> Plan:
+    """The plan with a schedule in every kernel. NoSchedule if no law offers one that the kernel can be lowered with.
+
+    known: kernels of other plans of the program with their schedules; those of this one are added, also before NoSchedule.
+    """
+    known = {} if known is None else known
+    new = replace(plan, once=tuple(k for k in (*plan.once, *plan.kernels) if k not in known), kernels=())
+    found = offers(new, facts, target)
 
     def scheduled(kernel: Kernel) -> Kernel:
         if kernel.name not in found:
@@ -66,7 +71,9 @@ def schedule(plan: Plan, facts: Facts, target: Target) -> Plan:
             if legal(chosen, facts) is None:
                 return chosen
         raise NoSchedule(kernel=kernel.name, tried=len(found[kernel.name][:TRIES]))
-    return replace(plan, once=tuple(map(scheduled, plan.once)), kernels=tuple(map(scheduled, plan.kernels)))
+    for k in new.once:
+        known[k] = scheduled(k)
+    return replace(plan, once=tuple(known[k] for k in plan.once), kernels=tuple(known[k] for k in plan.kernels))
 
 
 def derivation(offer: Offer) -> list[tuple[str, str, str]]:
