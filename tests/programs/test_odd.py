@@ -1,0 +1,23 @@
+"""Programs that once broke the compiler, each for a reason of its own."""
+from __future__ import annotations
+
+import pytest
+
+from tests.programs.support import from_code, wrong
+
+PROGRAMS = {
+    # What is stored beside a tile that is filled once lies behind it in shared memory.
+    "computed operand": "torch.eye(3) @ torch.randn(3, 3)",
+    "layout change": "m = nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 20), nn.GELU()).bfloat16(); "
+                     "m(torch.randn(3, 5, 12).bfloat16())",
+    # Rows and columns of a product are several axes each, the innermost shorter than the warps that lie along it.
+    "broadcast product": "torch.randn(2, 1, 4, 3) @ torch.randn(5, 3, 2)",
+    "broadcast product of halves": "torch.randn(2, 1, 4, 3).half() @ torch.randn(5, 3, 2).half()",
+    "one query in groups": "F.scaled_dot_product_attention(torch.randn(1, 4, 1, 16).half(), "
+                           "*torch.randn(2, 1, 2, 33, 16).half(), enable_gqa=True)",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    assert wrong(from_code(PROGRAMS[name])) == []
