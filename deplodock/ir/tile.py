@@ -45,6 +45,7 @@ OWN_OPS = {
     "round": "the source rounded to the dtype `to` and back",
     "finite": "0 where the source is -inf, else the source",
     "exp2sub": "2^(a - b)",
+    "expsub": "e^(a - b)",
     "fmax": "the greater; of a number and NaN, the number. Also a monoid, whose identity is -inf",
 }
 """Operators of Map and Assign beyond those of ir/ops.py."""
@@ -307,8 +308,8 @@ class Reduce:
 class Combine:
     """dst = dst (monoid) the other threads' dst, over the lane bits and then the warp bits that are named.
 
-    "online": dst is (m, o, ..), where o may have axes that m lacks; with M the greatest of all m, each o becomes the
-    sum of 2^(m - M) o, and 0 where M is -inf; m becomes M.
+    "online2": dst is (m, o, ..), where o may have axes that m lacks; with M the greatest of all m, each o becomes the
+    sum of 2^(m - M) o, and 0 where M is -inf; m becomes M. "online": the same of e^(m - M).
     """
     dst: tuple[Reg, ...]
     monoid: str

@@ -24,6 +24,7 @@ INTEGER_PRIMITIVE = {**PRIMITIVE, "abs": "dd_abs", "fmod": "dd_fmod", "pow": "dd
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^",
          "eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 WRAPS = ("add", "sub", "mul")
+LOG2E = 1.4426950408889634
 UNSIGNED = {Dtype.i32: "u32", Dtype.i64: "u64"}
 
 RESERVED = frozenset("""
@@ -116,6 +117,9 @@ def _float(op: str, d: Dtype, args: Sequence[Expr]) -> Expr:
         case "exp2sub":
             x = Binary("-", *args)
             return call("exp2", x) if wide else call("dd_exp2", x)
+        case "expsub":
+            x = Binary("-", *args)
+            return call("exp", x) if wide else call("dd_exp2", Binary("*", x, real(LOG2E, d)))
         case "fmax": return call("fmax" if wide else "fmaxf", *args)
         case "finite": return Choose(Binary("==", args[0], real(float("-inf"), d)), real(0, d), args[0])
         case "recip": return Binary("/", one, args[0]) if wide else call("dd_rcp", *args)

@@ -195,7 +195,7 @@ def digits_of(layout: Layout) -> list[tuple[str, int, int, int]]:
 
 def combine(e: Emit, s: tile.Combine) -> None:
     """Over lanes by shuffles, then over warps through shared memory."""
-    if s.monoid == "online":
+    if s.monoid in ONLINE:
         combine_online(e, s)
         return
     layout = s.dst[0].layout
@@ -248,6 +248,10 @@ def across_warps(e: Emit, s: tile.Combine, names: list[str]) -> None:
         e.each(n, lambda r: mate(w, r))
 
 
+ONLINE = {"online": "expsub", "online2": "exp2sub"}
+"""Monoids of online folds, and how they weigh a sum when its maximum rises."""
+
+
 def combine_online(e: Emit, s: tile.Combine) -> None:
     """The greatest m of all, then everything rescaled to it, then sums."""
     m, *sums = s.dst
@@ -258,7 +262,7 @@ def combine_online(e: Emit, s: tile.Combine) -> None:
 
     def factor(r: Expr) -> tuple[Stmt, ...]:
         safe = operators.apply("finite", m.dtype, (Element(name, r),))
-        return (Set(Element(before, r), operators.apply("exp2sub", m.dtype, (Element(before, r), safe))),)
+        return (Set(Element(before, r), operators.apply(ONLINE[s.monoid], m.dtype, (Element(before, r), safe))),)
     e.each(m.layout.size, factor)
     for o in sums:
         at = e.name("reg", o.name)
