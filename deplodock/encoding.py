@@ -3,12 +3,13 @@
     Tensor  = Buffer(id) | Launch(axes, Body)            ids and axes are numbers in tables on the Python side
     Indices = At(id) | Gather(id, [Body])                one index list; its loaded integers, if any, are children
     Body    = Load(Tensor, Indices) | Float(dtype, value) | Int(dtype, value) | Iota(Indices)
-            | Op1(name, Body) | Op2(name, Body, Body) | Op3(name, Body, Body, Body) | Cast(dtype, Body) | Round(dtype, Body)
-            | Fold1(monoid, axes, Body) | Fold2(monoid, axes, Body, Body)      a part other than 0 is in the monoid's name
+            | Op1(name, Body) | Op2(name, Body, Body) | Op3(name, Body, Body, Body) | Cast(dtype, Body)
+            | Round(dtype, Body) | Fold1(monoid, axes, Body) | Fold2(monoid, axes, Body, Body)
 
-Index arithmetic never enters: an index list is one interned number, and what laws ask about it are facts that Python
-states (deplodock/facts.py). A set of axes is a big integer, one bit for an axis. A command is one line of text: entering
-a program line by line measured ten times faster than as one text, and as fast as building command objects.
+The part of a fold stands in the monoid's name. Index arithmetic never enters: an index list is one interned number, and
+what laws ask about it are facts that Python states (deplodock/facts.py). A set of axes is a big integer, one bit for an
+axis. A command is one line of text: entering a program line by line measured ten times faster than as one text, and as
+fast as building command objects.
 
 Runs on egglog 13.2 and 14 alike: only `EGraph`, `parse_program`, `run_program` and `freeze` are used.
 """
@@ -17,12 +18,10 @@ from __future__ import annotations
 import math
 from typing import Iterable, Iterator
 
-from egglog.bindings import EGraph as Engine, EggSmolError
-
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Launch, Load, Mod, Op,
                                PARTS, Ref, RoundTo, Term, Var, gathers, index)
-from deplodock.law import Condition, Equation, Law
+from deplodock.law import Equation, Law
 
 SORTS = """(datatype* (Tensor (Buffer i64) (Launch i64 Body)) (sort Bodies (Vec Body))
   (Indices (At i64) (Gather i64 Bodies))
@@ -33,7 +32,8 @@ SORTS = """(datatype* (Tensor (Buffer i64) (Launch i64 Body)) (sort Bodies (Vec 
 BODIES = ("Load", "Float", "Int", "Iota", "Op1", "Op2", "Op3", "Cast", "Round", "Fold1", "Fold2")
 TENSORS = ("Buffer", "Launch")
 LONG = 240
-"""Characters of a body's text beyond which it is named once and then referred to, so that text stays linear in a DAG."""
+"""Characters of a body's text beyond which it is named once and then referred to, so that text stays linear in a
+DAG."""
 
 
 class Table:
@@ -150,7 +150,9 @@ def monoid_name(monoid: str, part: int) -> str:
 
 
 def literal_text(c: Const) -> str:
-    return f'(Float "{c.dtype}" {number_text(float(c.value))})' if c.dtype.is_float else f'(Int "{c.dtype}" {int(c.value)})'
+    if c.dtype.is_float:
+        return f'(Float "{c.dtype}" {number_text(float(c.value))})'
+    return f'(Int "{c.dtype}" {int(c.value)})'
 
 
 def number_text(v: float) -> str:
@@ -198,7 +200,8 @@ def _rule(name: str, lhs, rhs, equation: Equation, suffix: str = "") -> str:
 
 
 class Query:
-    """Text of a pattern. A max-shifted exponential, exp(s - max s), is looked up as one fact, which keeps patterns small.
+    """Text of a pattern. A max-shifted exponential, exp(s - max s), is looked up as one fact, which keeps patterns
+    small.
 
     With an encoder, buffers may stand in a pattern for themselves.
     """

@@ -1,14 +1,15 @@
 """Side conditions of laws: facts over analyses of the e-graph, each defined once.
 
 A fact has a name, its meaning, how a rule asks for it (`query`), and, where a ground term can answer, a decision in
-Python (`holds`). ANALYSES are the rules that derive facts; what Python knows of axes, indices and predicates it states as
-terms are entered (deplodock/predicates.py).
+Python (`holds`). ANALYSES are the rules that derive facts; what Python knows of axes, indices and predicates it states
+as terms are entered (deplodock/predicates.py).
 
 Facts only ever become true: the set of axes that a class depends on shrinks, a relation grows.
 """
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Callable
 
@@ -56,10 +57,11 @@ given = Fact("given", "an input, a value of parameters only, or a product of suc
 few_factors = Fact("few_factors", "the product has at most six factors: n can be grouped in about 3ⁿ ways",
                    "(<= (+ (factors {0}) (+ (factors {1}) (factors {2}))) 6)", economy=True)
 finite = Fact("finite", "proved finite, from literals, ranges and integers", "(finite {0})")
-assumed_finite = Fact("assumed_finite", "finite if inputs are and nothing overflows; under strict: proved finite", "(assumed {0})")
+assumed_finite = Fact("assumed_finite", "finite if inputs are and nothing overflows; under strict: proved finite",
+                      "(assumed {0})")
 live = Fact("live", "on every row some value is above −∞, or NaN", "(live {0} {1})")
-some_key = Fact("some_key", "the predicate is true for some value of the axes, whatever the others are", "(some_key {0} {1})",
-                predicates.some_key)
+some_key = Fact("some_key", "the predicate is true for some value of the axes, whatever the others are",
+                "(some_key {0} {1})", predicates.some_key)
 in_order = Fact("in_order", "the indices are the axes, in order", "(in_order {0} {1})",
                 lambda k, i: i == tuple(map(index, k)))
 selects = Fact("selects", "the indices {3} are {1} where the axis {0} of extent 2 is 0, and {2} where it is 1",
@@ -83,8 +85,8 @@ positive = Fact("positive", "a literal above 0", "(> {0} 0.0)", lambda c: c > 0)
 covers = Fact("covers", "the points of z and i are those of k, z the outer part", "",
               lambda k, z, i: k.extent == z.extent * i.extent)
 divides = Fact("divides", "m divides n", "", lambda m, n: n % m == 0)
-at_least = Fact("at_least", "an integer, or an index over its whole range, is not below another", "", lambda a, b: a >= b)
-below = Fact("below", "an integer, or an index over its whole range, is below another", "", lambda a, b: a < b)
+at_least = Fact("at_least", "an integer is not below another", "", lambda a, b: a >= b)
+below = Fact("below", "an integer is below another", "", lambda a, b: a < b)
 
 
 def _rounded(c: float, d: Dtype) -> float:
@@ -99,15 +101,25 @@ def _names(kind: Callable[[str], bool]) -> list[str]:
 _BOUNDED = "sin cos tanh sigmoid erf".split()
 _KEEPS = "neg abs sign floor ceil round trunc".split()
 
-RELATIONS = """
-(function free (Body) BigInt :merge (& old new)) (function bound (i64) BigInt :no-merge) (function extent (i64) i64 :no-merge)
-(function reads (Indices) BigInt :no-merge) (function stored (Tensor) String :no-merge) (function dtype (Body) String :no-merge)
-(function factors (Body) i64 :merge (max old new)) (relation known (Tensor)) (relation parameter (Body)) (relation given (Body)) (relation in_order (i64 Indices)) (relation finite (Body))
-(relation assumed (Body)) (relation low (Body)) (relation above (Body)) (relation live (i64 Body)) (relation some_key (i64 Body))
-(relation selects (Indices Indices Indices Indices)) (relation proved (Body i64)) (relation equivalent (Body Body)) (relation atomic (Body))
-(relation max_shifted (Body i64 Body)) (relation sixteen_bit (String)) (relation gives_b8 (String))
-(relation gives_same (String)) (relation integer (String)) (relation bounded (String)) (relation keeps (String)) (relation representable (String f64))
-(ruleset analysis)"""
+FUNCTIONS = {
+    "free (Body) BigInt": "(& old new)", "factors (Body) i64": "(max old new)",
+    "reads (Indices) BigInt": "(& old new)",
+    "bound (i64) BigInt": "", "extent (i64) i64": "", "stored (Tensor) String": "", "dtype (Body) String": "",
+}
+"""Facts that have a value, and how two values merge; where they may not differ, a conflict stops egglog."""
+
+RELATIONS = """known(Tensor) parameter(Body) given(Body) in_order(i64 Indices) finite(Body) assumed(Body) low(Body)
+above(Body) live(i64 Body) some_key(i64 Body) selects(Indices Indices Indices Indices) proved(Body i64)
+equivalent(Body Body) atomic(Body) max_shifted(Body i64 Body) sixteen_bit(String) gives_b8(String) gives_same(String) integer(String)
+bounded(String) keeps(String) representable(String f64)"""
+
+
+def declarations() -> list[str]:
+    """The commands that declare facts, and the rows of those that are tables of names."""
+    functions = [f"(function {f} {':merge ' + merge if merge else ':no-merge'})" for f, merge in FUNCTIONS.items()]
+    relations = [f"(relation {name} ({sorts}))" for name, sorts in re.findall(r"(\w+)\(([^)]*)\)", RELATIONS)]
+    return [*functions, *relations, "(ruleset analysis)", *TABLES]
+
 
 TABLES = [f'({relation} "{n}")' for relation, names in {
     "sixteen_bit": [d for d in Dtype if d.is_16bit], "integer": [d for d in Dtype if not d.is_float],

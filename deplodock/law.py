@@ -123,12 +123,14 @@ class Law:
 
     @property
     def ground(self) -> bool:
-        """Whether it is only ever applied to ground terms, and has no pattern: what its function builds depends on them."""
+        """Whether it is only ever applied to ground terms, and has no pattern: what its function builds depends on
+        them."""
         return self.module in ("definitions", "view", "cutting", "merging")
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The side conditions as text, over the law's variables; those of a law without pattern stand in its equation."""
+        """The side conditions as text, over the law's variables; those of a law without pattern stand in its
+        equation."""
         return () if self.ground else tuple(map(str, self.pattern().conditions))
 
     def __call__(self, *args, **named) -> Equation:
@@ -169,7 +171,8 @@ def law(tag: str) -> Callable[[Callable[..., Equation]], Law]:
 
 def laws_of(*modules: ModuleType) -> tuple[Law, ...]:
     """The laws that modules define, in the order of their text."""
-    return tuple(v for m in modules for v in vars(m).values() if isinstance(v, Law) and v.function.__module__ == m.__name__)
+    return tuple(v for m in modules for v in vars(m).values()
+                 if isinstance(v, Law) and v.function.__module__ == m.__name__)
 
 
 def admitted(laws: Iterable[Law], numerics: str) -> tuple[Law, ...]:
@@ -210,7 +213,7 @@ def _text(arg) -> str:
     return "[" + ", ".join(map(_text, arg)) + "]" if isinstance(arg, tuple) else str(arg)
 
 
-# ---- terms that laws are written with: over variables a pattern, over ground terms a term with canonical binders -------
+# ---- terms that laws are written with: over variables a pattern, over ground terms a term with canonical binders -----
 
 def reduce(monoid: str, k: Axes, body: Body) -> Body:
     """The fold of one body over axes."""

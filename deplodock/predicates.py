@@ -1,4 +1,5 @@
-"""What Python knows of predicates over loop indices: their normal form, whether ranges decide them, whether a row has a key.
+"""What Python knows of predicates over loop indices: their normal form, whether ranges decide them, whether a row has a
+key.
 
 A comparison of indices is E <= 0 or E == 0 for an affine E. In normal form coefficients have no common divisor and the
 predicate holds where all axes are 0 (t <= m, not m < t), so that a predicate and its negation share one comparison.
@@ -98,7 +99,8 @@ def some_key(k: tuple[Axis, ...], p: Term) -> bool:
 
 
 def selection(p: Axis, at0: tuple[Index, ...], at1: tuple[Index, ...]) -> tuple[Index, ...] | None:
-    """The indices that are `at0` where the axis p of extent 2 is 0 and `at1` where it is 1, if they differ by constants."""
+    """The indices that are `at0` where the axis p of extent 2 is 0 and `at1` where it is 1, if they differ by
+    constants."""
     if p.extent != 2 or len(at0) != len(at1) or any(p in i.free for i in at0 + at1):
         return None
     steps = [b - a for a, b in zip(at0, at1)]

@@ -1,13 +1,14 @@
 """Which law made each e-node: one law, one step, one comparison of the rows before and after.
 
-Class ids change when classes are merged, so a row is known by its birth: rows are kept in the order they were made, over
-the numbers that classes had at birth, and replayed against the present rows to find each one again. What a replay does
-not reach is new, and was made by the law that has just run.
+Class ids change when classes are merged, so a row is known by its birth: rows are kept in the order they were made,
+over the numbers that classes had at birth, and replayed against the present rows to find each one again. What a replay
+does not reach is new, and was made by the law that has just run.
 """
 from __future__ import annotations
 
+from egglog.bindings import EGraph as Engine
+
 from deplodock.encoding import BODIES, TENSORS
-from deplodock.encoding import Engine
 from deplodock.snapshot import Node, Rows
 
 ENTERED = "program"

@@ -1,8 +1,8 @@
 """Saturation: all programs that the laws prove equal to the one that was entered.
 
 Each law is an egglog ruleset of its own. A round runs them one after the other, with the analyses brought up to date in
-between; rounds repeat to a fixpoint; then substitution closes over the loads and binders that laws have made, and rounds
-begin again. It ends at a fixpoint of both, or at a limit; what it ends with is sound to extract from either way.
+between; rounds repeat to a fixpoint; then substitution closes over the loads and binders that laws have made, and
+rounds begin again. It ends at a fixpoint of both, or at a limit; what it ends with is sound to extract from either way.
 
 One step of egglog cannot be interrupted: laws that explode must not be among the groups (rules/algebra.py says which).
 """
@@ -32,8 +32,8 @@ GROUPS = ("fusion", "predicate", "algebra", "numerics", "reduction")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where saturation stops short of a fixpoint: rounds, e-nodes, seconds. A decoder layer takes 14 rounds, 1,900 e-nodes
-    and half a second."""
+    """Where saturation stops short of a fixpoint: rounds, e-nodes, seconds. A decoder layer takes 14 rounds, 1,900
+    e-nodes and half a second."""
     rounds: int = 80
     nodes: int = 10_000
     seconds: float = 60.0
@@ -71,7 +71,8 @@ class Saturation:
         return len(self.session.work.pairs)
 
     def equal(self, a: Term, b: Term) -> bool:
-        """Whether the laws prove two ground bodies equal, or two tensors of the same extents, whatever their axes are called."""
+        """Whether the laws prove two ground bodies equal, or two tensors of the same extents, whatever their axes are
+        called."""
         if isinstance(a, Tensor) and isinstance(b, Tensor):
             if [x.extent for x in a.axes] != [x.extent for x in b.axes]:
                 return False
@@ -90,7 +91,8 @@ class Saturation:
         x = s.declared(term.body if isinstance(term, Launch) else term)
         query = Query(s.encoder)
         root = query.pattern(pattern)
-        return s.holds(f"(= {x} {root})", *query.facts, *(c.fact.query(*map(query.argument, c.args)) for c in conditions))
+        asked = [c.fact.query(*map(query.argument, c.args)) for c in conditions]
+        return s.holds(f"(= {x} {root})", *query.facts, *asked)
 
     def _run(self) -> None:
         """To a fixpoint of the laws and of substitution, or to a limit."""

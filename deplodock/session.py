@@ -9,8 +9,8 @@ from typing import Sequence
 from egglog.bindings import EGraph as Engine
 from egglog.bindings import EggSmolError
 
+from deplodock import facts
 from deplodock.encoding import BODIES, SORTS, TENSORS, Encoder, declarations
-from deplodock.facts import RELATIONS, TABLES, analyses
 from deplodock.ir.loop import Tensor, Term
 from deplodock.law import Law
 from deplodock.snapshot import Rows
@@ -18,7 +18,8 @@ from deplodock.stated import Stated
 from deplodock.substitution import Worklist
 
 MANY = 1000
-"""Matches of a law in one step beyond which the size of the e-graph is looked up at once: one law can make it explode."""
+"""Matches of a law in one step beyond which the size of the e-graph is looked up at once: one law can make it
+explode."""
 
 
 class Session:
@@ -35,7 +36,7 @@ class Session:
         self.hits: Counter[str] = Counter()
         self.seconds: Counter[str] = Counter()
         with self.timed("declare"):
-            self.run(SORTS, RELATIONS, *TABLES, *analyses(numerics))
+            self.run(SORTS, *facts.declarations(), *facts.analyses(numerics))
             for law in self.laws:
                 self.run(*declarations(law))
             self._steps = {l.name: self.engine.parse_program(f"(run-schedule (run {l.name}))") for l in self.laws}

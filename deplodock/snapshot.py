@@ -6,19 +6,22 @@ each class, and the EGraph that the rest of the compiler reads, whose numbers de
 from __future__ import annotations
 
 import heapq
+import math
 from collections import defaultdict
 from typing import Mapping, NamedTuple
 
-from deplodock.encoding import Encoder, Engine, with_bodies
+from egglog.bindings import EGraph as Engine
+
+from deplodock.encoding import Encoder, with_bodies
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import (Axis, Buffer, Cast, Const, Fold, Index, Iota, Launch, Load, Op, Ref, RoundTo, Term, const,
+from deplodock.ir.loop import (Axis, Cast, Const, Fold, Index, Iota, Launch, Load, Op, Ref, RoundTo, Term, const,
                                gathers)
 
 
 class Node(NamedTuple):
-    """One row: `data` is what is no class, `children` the numbers of the classes it refers to (of an index list: those of
-    its loaded integers, for which Ref(0), Ref(1) .. stand in `data`, come last)."""
+    """One row: `data` is what is no class, `children` the numbers of the classes it refers to (of an index list: those
+    of its loaded integers, for which Ref(0), Ref(1) .. stand in `data`, come last)."""
     kind: str
     data: tuple
     children: tuple[int, ...]
@@ -130,8 +133,9 @@ class Rows:
 class Smallest:
     """The smallest member of each class: of fewest nodes (a load of a launch counts three), then the first in order.
 
-    Classes are found by size, smallest first, those of one size sorted by their members; so `bodies`, the order in which
-    they are found, depends on terms alone, and so does `ground`. A tensor's member is the first spelling that was entered.
+    Classes are found by size, smallest first, those of one size sorted by their members; so `bodies`, the order in
+    which they are found, depends on terms alone, and so does `ground`. A tensor's member is the first spelling that was
+    entered.
     """
 
     def __init__(self, rows: Rows):
@@ -180,7 +184,8 @@ class Smallest:
                         offer(parent, node)
 
     def order(self, node: Node) -> tuple:
-        """What nodes are sorted by: kind, what they hold beside classes, and the places of these. Their classes must be found."""
+        """What nodes are sorted by: kind, what they hold beside classes, and the places of these. Their classes must be
+        found."""
         return node.kind, _text(node.data), [self._rank[c] for c in node.children]
 
     def __contains__(self, c: int) -> bool:
@@ -195,7 +200,9 @@ class Smallest:
 
 
 def _text(datum) -> str:
-    return datum.key if isinstance(datum, Term) else ",".join(map(_text, datum)) if isinstance(datum, tuple) else str(datum)
+    if isinstance(datum, tuple):
+        return ",".join(map(_text, datum))
+    return datum.key if isinstance(datum, Term) else str(datum)
 
 
 def term(node: Node, to: Mapping[int, Term]) -> Term:
@@ -249,6 +256,8 @@ def freeze(rows: Rows, laws: Mapping[tuple[int, Node], str]) -> EGraph:
         return {refs[c].number: tuple(term(n, refs) for n in sorted(ns, key=found.order)) for c, ns in whole.items()}
 
     bodies = nodes(rows.bodies, found.bodies)
+    for number, members in bodies.items():
+        _one_literal(number, members)
     parameter = frozenset(refs[c].number for c in rows.having("parameter") | rows.having("known") if c in refs)
     return EGraph(
         bodies=bodies, tensors=nodes(rows.tensors, found.tensors),
@@ -261,8 +270,18 @@ def freeze(rows: Rows, laws: Mapping[tuple[int, Node], str]) -> EGraph:
         dtypes={refs[c].number: d for c, d in rows.dtypes().items() if c in refs})
 
 
+def _one_literal(number: int, members: tuple[Term, ...]) -> None:
+    """A tripwire: unequal literals in one class mean that a law is false. Rounding may tell constants of one value
+    apart."""
+    values = [n.value for n in members if isinstance(n, Const)]
+    if any(not math.isclose(v, values[0], rel_tol=1e-9) for v in values[1:] if v == v or values[0] == values[0]):
+        unequal = " and ".join(map(str, values))
+        raise AssertionError(f"the laws made {unequal} equal (class %{number}): one of them is false")
+
+
 def _groups(bodies: Mapping[int, tuple[Term, ...]], parameter: frozenset[int]) -> dict:
-    """Sums over the same axes of one operand times operands that depend on parameters only, as EGraph.groups has them."""
+    """Sums over the same axes of one operand times operands that depend on parameters only, as EGraph.groups has
+    them."""
     found: dict[tuple[tuple[Axis, ...], int], set[int]] = defaultdict(set)
     for nodes in bodies.values():
         for node in nodes:
@@ -270,14 +289,17 @@ def _groups(bodies: Mapping[int, tuple[Term, ...]], parameter: frozenset[int]) -
                 case Fold("sum", axes, (Ref() as product,), 0):
                     for factor in bodies[product.number]:
                         match factor:
-                            case Op("mul", (Ref() as x, Ref() as w)) if w.number in parameter and x.number not in parameter:
-                                if w.axes - x.axes and x.axes - frozenset(axes) and w.axes & frozenset(axes):
+                            case Op("mul", (Ref() as x, Ref() as w)):
+                                k = frozenset(axes)
+                                if (w.number in parameter and x.number not in parameter
+                                        and w.axes - x.axes and x.axes - k and w.axes & k):
                                     found[axes, x.number].add(w.number)
     return {key: tuple(sorted(ws)) for key, ws in found.items() if len(ws) > 1}
 
 
 def _numbers_of_entered(rows: Rows, refs: dict[int, Ref], nodes: Mapping[int, tuple[Term, ...]]) -> dict[Term, int]:
-    """The class of each ground tensor and body that was entered, by congruence: children first, as they were entered."""
+    """The class of each ground tensor and body that was entered, by congruence: children first, as they were
+    entered."""
     known: dict[Term, Ref] = {t: refs[c] for c, ts in rows.entered.items() for t in ts}
     table = {t: refs[c] for c in rows.bodies if c in refs for t in nodes[refs[c].number]}
     for t in rows.encoder.seen:

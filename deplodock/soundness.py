@@ -1,9 +1,9 @@
 """The soundness check: every e-node of an e-graph evaluated on random arrays, in float64, against its class.
 
-A class's value is an array over the axes it depends on. A node is evaluated as an ordinary term in which each child class
-is a buffer that holds the class's value, so that NumPy's one table of meanings (ir/meaning.py) decides. Every spelling of
-a tensor is evaluated from the program's inputs as well: comparing members of a class with each other does not see a
-mistake that was made while the program was entered.
+A class's value is an array over the axes it depends on. A node is evaluated as an ordinary term in which each child
+class is a buffer that holds the class's value, so that NumPy's one table of meanings (ir/meaning.py) decides. Every
+spelling of a tensor is evaluated from the program's inputs as well: comparing members of a class with each other does
+not see a mistake that was made while the program was entered.
 """
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import numpy as np
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import Axis, Buffer, Const, Gathered, Index, Iota, Launch, Load, Ref, Term, index
-from deplodock.ir.loop import loads
+from deplodock.ir.loop import Axis, Buffer, Gathered, Iota, Launch, Load, Term, index
 from deplodock.ir.meaning import Meaning, Named
 from deplodock.snapshot import with_children
 
@@ -24,7 +23,8 @@ TOLERANCE = 1e-7
 
 @dataclass(slots=True)
 class Soundness:
-    """evaluated: nodes that have a value, of `nodes`. equalities: comparisons made. wrong: one line for each that failed."""
+    """evaluated: nodes that have a value, of `nodes`. equalities: comparisons made. wrong: one line for each that
+    failed."""
     evaluated: int = 0
     nodes: int = 0
     equalities: int = 0

@@ -1,4 +1,5 @@
-"""What Python states to the e-graph: facts about axes, index lists, predicates and literals that rules cannot compute."""
+"""What Python states to the e-graph: facts about axes, index lists, predicates and literals that rules cannot
+compute."""
 from __future__ import annotations
 
 from deplodock.encoding import Encoder, number_text

@@ -2,11 +2,13 @@
 
 It is a function of ground terms, computed in Python and entered as equalities, never a node of the e-graph. A worklist
 over (launch, indices) pairs builds each renamed body once: where the indices are axes of the same extents, the launch
-equals the launch under those names; anywhere else the load equals the body at the indices. A substitution crosses at most
-DEPTH reductions on its way up the program: without that limit, each layer is spelled again at the axes of the next.
+equals the launch under those names; anywhere else the load equals the body at the indices. A substitution crosses at
+most DEPTH reductions on its way up the program: without that limit, each layer is spelled again at the axes of the
+next.
 
 Binders stay canonical: `close` enters again, under its right name, each fold that a law left under another, and under a
-second name one whose binder is free in a factor beside it, so that laws which move factors find no capture in their way.
+second name one whose binder is free in a factor beside it, so that laws which move factors find no capture in their
+way.
 """
 from __future__ import annotations
 
@@ -112,7 +114,8 @@ class Worklist:
     def _close_load(self, rows: Rows, load: Node) -> int:
         (indices,), (tensor, *gathered) = load.data, load.children
         launches = [t for t in rows.entered[tensor] if isinstance(t, Launch)]
-        known = any((t, indices) in self.pairs or (t, indices) in self.deeper or indices == in_order(t.axes) for t in launches)
+        known = any((t, indices) in self.pairs or (t, indices) in self.deeper or indices == in_order(t.axes)
+                    for t in launches)
         if not launches or known or gathered:
             return 0
         self.enter(Load(launches[0], indices))

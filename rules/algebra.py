@@ -1,7 +1,7 @@
 """Pointwise algebra over the finite reals; what holds for every machine number is tagged exact.
 
-Products and sums are commuted and re-associated, never multiplied out: (a + b)·c = a·c + b·c and exp(a + b) = exp(a)·exp(b)
-made 353,120 and 48,976 e-nodes of one decoder layer that saturates at 5,039 without them.
+Products and sums are commuted and re-associated, never multiplied out: (a + b)·c = a·c + b·c and exp(a + b) =
+exp(a)·exp(b) made 353,120 and 48,976 e-nodes of one decoder layer that saturates at 5,039 without them.
 """
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Launches where the program has none: a value stored once, a fold cut in two. Applied to ground terms where extraction or a
-schedule asks for them: in the e-graph, every value would be offered in memory, at every extent."""
+"""Launches where the program has none: a value stored once, a fold cut in two. Applied to ground terms where extraction
+or a schedule asks for them: in the e-graph, every value would be offered in memory, at every extent."""
 from __future__ import annotations
 
 from deplodock.facts import covers, in_order
@@ -21,14 +21,16 @@ def reduce_split(m: Monoid, b: Body, k: Axis, z: Axis, i: Axis):
 
 @law("reassociates")
 def partial_launch(m: Monoid, b: Body, k: Axis, z: Axis, i: Axis, rest: Axes):
-    """fold(m, k, b) = fold(m, z, load(launch([rest, z], fold(m, i, b[k := z·n + i])), [rest, z])): split-K in two kernels"""
+    """fold(m, k, b) = fold(m, z, load(launch([rest, z], fold(m, i, b[k := z·n + i])), [rest, z])): split-K in two
+    kernels"""
     partial = Launch((*rest, z), fold(m, (i,), (part(b, k, z, i),)))
     return rewrite(fold(m, (k,), (b,))).to(fold(m, (z,), (stored(partial),)), covers(k, z, i))
 
 
 @law("reassociates")
 def online_split(s: Body, v: Body, k: Axis, z: Axis, i: Axis, rest: Axes):
-    """online_sum(k, s, v) = online_sum(z, mₓ, lₓ), mₓ and lₓ the maximum and the sum of the block x of k: attention over split keys.
+    """online_sum(k, s, v) = online_sum(z, mₓ, lₓ), mₓ and lₓ the maximum and the sum of the block x of k: attention
+    over split keys.
 
     Dead blocks are allowed: they give −∞ and 0.
     """

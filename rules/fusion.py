@@ -1,7 +1,7 @@
 """Fusion: to load what a launch stores is to compute it in place.
 
-With `load_launch`, each class of bodies holds both the load (materialise) and the body (fuse), so that every partition of
-a program into kernels is in the e-graph at once, in linear space.
+With `load_launch`, each class of bodies holds both the load (materialise) and the body (fuse), so that every partition
+of a program into kernels is in the e-graph at once, in linear space.
 """
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Casts and roundings. Arithmetic on 16-bit floats does not exist, so a rounding is a cast down followed by a cast up."""
+"""Casts and roundings. Arithmetic on 16-bit floats does not exist, so a rounding is a cast down followed by a cast
+up."""
 from __future__ import annotations
 
 from deplodock.facts import nonzero, of_dtype, representable, sixteen_bit

@@ -10,7 +10,7 @@ import math
 from deplodock.facts import assumed_finite, atomic, equivalent, finite, of_dtype, proved, selects, some_key, very_low
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Body, Cast, Iota, Load, Tensor, const, op, where
-from deplodock.law import Axes, Index, Indices, Int, Pred, Value, law, literal, online_sum, reduce, rewrite, shifted
+from deplodock.law import Axes, Index, Indices, Int, Pred, Value, law, literal, online_sum, rewrite, shifted
 
 
 @law("exact")
@@ -51,7 +51,8 @@ def where_same(p: Pred, a: Body):
 
 @law("exact")
 def where_and(p: Pred, q: Pred, a: Body, b: Body):
-    """where(p, where(q, a, b), b) = where(p ∧ q, a, b)   for single comparisons: conjunctions of conjunctions never end"""
+    """where(p, where(q, a, b), b) = where(p ∧ q, a, b)   for single comparisons: conjunctions of conjunctions never
+    end"""
     return rewrite(where(p, where(q, a, b), b)).to(where(op("and", p, q), a, b), atomic(p), atomic(q))
 
 
@@ -84,7 +85,8 @@ def load_flip(t: Tensor, p: Index, at0: Indices, at1: Indices, i: Indices):
 def load_flip_cast(t: Tensor, p: Index, at0: Indices, at1: Indices, i: Indices, d: Dtype):
     """where(p = 0, cast(d, t[.. a ..]), cast(d, t[.. b ..])) = cast(d, t[.. a + p·(b - a) ..]), p of extent 2"""
     zero = op("eq", Iota(p), const(Dtype.i64, 0))
-    return rewrite(where(zero, Cast(d, Load(t, at0)), Cast(d, Load(t, at1)))).to(Cast(d, Load(t, i)), selects(p, at0, at1, i))
+    return rewrite(where(zero, Cast(d, Load(t, at0)), Cast(d, Load(t, at1)))).to(
+        Cast(d, Load(t, i)), selects(p, at0, at1, i))
 
 
 @law("exact")
@@ -96,20 +98,23 @@ def mask_as_where(a: Body, p: Pred, d: Dtype):
 
 @law("exact")
 def mask_absorb(a: Body, p: Pred, c: Value, d: Dtype):
-    """a + where(p, 0, c) = where(p, a, c)   when c ≤ −1e30, so that the sum rounds to c, and a is finite or assumed so"""
+    """a + where(p, 0, c) = where(p, a, c)   when c ≤ −1e30, so that the sum rounds to c, and a is finite or assumed
+    so"""
     low = literal(d, c)
     return rewrite(a + where(p, literal(d, 0.0), low)).to(where(p, a, low), very_low(c), assumed_finite(a))
 
 
 @law("exact")
 def mask_to_infinite(s: Body, v: Body, p: Pred, c: Value, k: Axes, d: Dtype):
-    """online_sum(k, where(p, s, c), v) = online_sum(k, where(p, s, −∞), v)   when c ≤ −1e30 and p holds for some k on every row"""
+    """online_sum(k, where(p, s, c), v) = online_sum(k, where(p, s, −∞), v)   when c ≤ −1e30 and p holds for some k on
+    every row"""
     return rewrite(online_sum(k, where(p, s, literal(d, c)), v)).to(
         online_sum(k, where(p, s, literal(d, -math.inf)), v), very_low(c), some_key(k, p), assumed_finite(s))
 
 
 @law("exact")
 def mask_to_infinite_exp(s: Body, p: Pred, c: Value, k: Axes, d: Dtype):
-    """exp(x - maxₖ x) is the same for x = where(p, s, c) and where(p, s, −∞)   when c ≤ −1e30 and p holds for some k on every row"""
+    """exp(x - maxₖ x) is the same for x = where(p, s, c) and where(p, s, −∞)   when c ≤ −1e30 and p holds for some k on
+    every row"""
     return rewrite(shifted(k, where(p, s, literal(d, c)))).to(
         shifted(k, where(p, s, literal(d, -math.inf))), very_low(c), some_key(k, p), assumed_finite(s))

@@ -75,7 +75,8 @@ def online_one(s: Body, k: Axes, d: Dtype):
 
 @law("reassociates")
 def online_normalised(s: Body, v: Body, k: Axes, d: Dtype):
-    """Σₖ (e·recip(Σₖ e))·v = recip(online_sum(k, s, 1))·online_sum(k, s, v), e = exp(s - maxₖ s); a dead row is NaN on both sides"""
+    """Σₖ (e·recip(Σₖ e))·v = recip(online_sum(k, s, 1))·online_sum(k, s, v), e = exp(s - maxₖ s); a dead row is NaN on
+    both sides"""
     e = shifted(k, s)
     return rewrite(reduce("sum", k, e * recip(reduce("sum", k, e)) * v)).to(
         recip(online_sum(k, s, literal(d, 1.0))) * online_sum(k, s, v), of_dtype(s, d))
@@ -83,7 +84,8 @@ def online_normalised(s: Body, v: Body, k: Axes, d: Dtype):
 
 @law("reassociates")
 def online_quotient(s: Body, v: Body, k: Axes, d: Dtype):
-    """recip(Σₖ e)·Σₖ e·v = recip(online_sum(k, s, 1))·online_sum(k, s, v), e = exp(s - maxₖ s); a dead row is NaN on both sides"""
+    """recip(Σₖ e)·Σₖ e·v = recip(online_sum(k, s, 1))·online_sum(k, s, v), e = exp(s - maxₖ s); a dead row is NaN on
+    both sides"""
     e = shifted(k, s)
     return rewrite(recip(reduce("sum", k, e)) * reduce("sum", k, e * v)).to(
         recip(online_sum(k, s, literal(d, 1.0))) * online_sum(k, s, v), of_dtype(s, d))

@@ -24,7 +24,8 @@ FLOATS = (Dtype.f32, Dtype.bf16, Dtype.f16)
 
 
 class Draw:
-    """One choice of ground terms. `loose`: draw what violates conditions as well: empty axes, any dtype, infinite literals."""
+    """One choice of ground terms. `loose`: draw what violates conditions as well: empty axes, any dtype, infinite
+    literals."""
 
     def __init__(self, rng: np.random.Generator, loose: bool = False, integers: bool = True):
         self.rng, self.loose = rng, loose
@@ -107,7 +108,8 @@ def draw(law: Law, rng: np.random.Generator, loose: bool = False) -> dict | None
 
     for name, sort in law.variables.items():
         match sort:
-            case "Axes": binding[name] = d.fold_axes(tuple(a for v in binding.values() if isinstance(v, tuple) for a in v))
+            case "Axes":
+                binding[name] = d.fold_axes(tuple(a for v in binding.values() if isinstance(v, tuple) for a in v))
             case "Body": binding[name] = d.body(dtype_of(name))
             case "Pred": binding[name] = d.predicate()
             case "Value": binding[name] = float(d.pick(VALUES))

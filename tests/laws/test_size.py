@@ -54,12 +54,14 @@ def test_proved(law):
         solver.set("timeout", 20_000)
         solver.add(*(formula(c.fact.holds(*c.args)) for c in equation.conditions))
         solver.add(formula(equation.lhs) != formula(equation.rhs))
-        assert solver.check() == z3.unsat, (law.name, values, solver.model() if solver.check() == z3.sat else "undecided")
+        answer = solver.check()
+        assert answer == z3.unsat, (law.name, values, solver.model() if answer == z3.sat else "undecided")
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda l: l.name)
 def test_enumerated(law):
-    """True of all small integers that meet the conditions, and each condition is needed, or keeps from dividing by 0."""
+    """True of all small integers that meet the conditions, and each condition is needed, or keeps from dividing by
+    0."""
     needed, held = [False] * len(law.pattern().conditions), 0
     for values in product(range(-7, 8), repeat=len(law.variables)):
         try:
@@ -106,12 +108,14 @@ def test_index_arithmetic(seed):
 
 COMPARISONS = [op(name, Iota(index(i)), Iota(index(j)) if not isinstance(j, int) else const(Dtype.i64, j))
                for name in ("lt", "le", "eq", "ne")
-               for i, j in ((A, B), (B, A + 1), (A * 2, B * 4 + 1), (A, 3), (A - B, -2), (index(1) - C, 0), (C, 1), (A * 3, 7), (B, 9), (A, -1))]
+               for i, j in ((A, B), (B, A + 1), (A * 2, B * 4 + 1), (A, 3), (A - B, -2), (index(1) - C, 0), (C, 1),
+                            (A * 3, 7), (B, 9), (A, -1))]
 
 
 @pytest.mark.parametrize("p", COMPARISONS, ids=str)
 def test_predicates(p):
-    """The normal form means the same, is its own normal form, and holds at the origin unless negated; ranges decide rightly."""
+    """The normal form means the same, is its own normal form, and holds at the origin unless negated; ranges decide
+    rightly."""
     want = np.broadcast_to(Meaning({}).body(p).spread((A, B, C)), (6, 4, 2))
     if (known := proved(p)) is not None:
         assert (want == known).all()

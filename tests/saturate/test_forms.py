@@ -15,6 +15,7 @@ from tests.saturate.support import body, flash, program, proved, total
 f32, bf16 = Dtype.f32, Dtype.bf16
 QKV = "q,k,v = torch.randn(2,5,8),torch.randn(2,5,8),torch.randn(2,5,8)"
 SCORES = "q @ k.transpose(1, 2) * 8**-.5"
+SPELLED = f"s = {SCORES}\ne = torch.exp(s - s.amax(-1, keepdim=True))"
 HALF = "q,k,v = torch.randn(2,5,8).bfloat16(),torch.randn(2,5,8).bfloat16(),torch.randn(2,5,8).bfloat16()"
 CAUSAL = "torch.full((5,5), float('-inf')).triu(1)"
 
@@ -22,9 +23,10 @@ ONE_PASS = {
     "naive attention": f"{QKV}\nF.softmax({SCORES}, -1) @ v",
     "with a causal mask": f"{QKV}\nF.softmax({SCORES} + {CAUSAL}, -1) @ v",
     "with an additive mask of any values": f"{QKV}\nm = torch.randn(5,5)\nF.softmax({SCORES} + m, -1) @ v",
-    "with a boolean mask": f"{QKV}\nm = torch.ones(5,5).bool()\nF.softmax(({SCORES}).masked_fill(~m, float('-inf')), -1) @ v",
-    "softmax spelled out": f"{QKV}\ns = {SCORES}\ne = torch.exp(s - s.amax(-1, keepdim=True))\n(e / e.sum(-1, keepdim=True)) @ v",
-    "normalised after the product": f"{QKV}\ns = {SCORES}\ne = torch.exp(s - s.amax(-1, keepdim=True))\n(e @ v) / e.sum(-1, keepdim=True)",
+    "with a boolean mask": f"{QKV}\nm = torch.ones(5,5).bool()\n"
+                           f"F.softmax(({SCORES}).masked_fill(~m, float('-inf')), -1) @ v",
+    "softmax spelled out": f"{QKV}\n{SPELLED}\n(e / e.sum(-1, keepdim=True)) @ v",
+    "normalised after the product": f"{QKV}\n{SPELLED}\n(e @ v) / e.sum(-1, keepdim=True)",
     "SDPA": f"{QKV}\nF.scaled_dot_product_attention(q, k, v)",
     "SDPA, causal": f"{QKV}\nF.scaled_dot_product_attention(q, k, v, is_causal=True)",
 }
@@ -36,9 +38,9 @@ def test_attention_is_one_pass(code, numerics):
     assert program(code, numerics).has(flash(f32))
 
 
-@pytest.mark.parametrize("code", [ONE_PASS["naive attention"], ONE_PASS["with an additive mask of any values"], ONE_PASS["SDPA"]])
-def test_attention_in_16_bits(code):
-    code = code.replace(QKV, HALF).replace("torch.randn(5,5)", "torch.randn(5,5).bfloat16()")
+@pytest.mark.parametrize("name", ["naive attention", "with an additive mask of any values", "SDPA"])
+def test_attention_in_16_bits(name):
+    code = ONE_PASS[name].replace(QKV, HALF).replace("torch.randn(5,5)", "torch.randn(5,5).bfloat16()")
     assert program(code).has(Cast(bf16, flash(f32)))
     assert not program(code, "strict").has(Cast(bf16, flash(f32)))
 
@@ -53,7 +55,8 @@ def test_a_causal_mask_is_a_predicate():
 
 
 def test_masks_that_leave_a_row_dead_are_not_moved_to_infinity():
-    """Anti-causal without the diagonal: row 4 has no key. A finite mask gives the mean of v there, −∞ would give NaN."""
+    """Anti-causal without the diagonal: row 4 has no key. A finite mask gives the mean of v there, −∞ would give
+    NaN."""
     low = "torch.full((5,5), torch.finfo(torch.float32).min).tril(0)"
     p = program(f"{QKV}\nF.softmax({SCORES} + {low}, -1) @ v")
     masked = where(body("p"), body("x"), literal(f32, -math.inf))
@@ -117,20 +120,23 @@ def test_rotate_half_is_one_load():
 
 EQUAL = {
     "softmax": ("x = torch.randn(4,8)", "F.softmax(x, -1)",
-                "torch.exp(x - x.amax(-1, keepdim=True)) / torch.exp(x - x.amax(-1, keepdim=True)).sum(-1, keepdim=True)"),
+                "torch.exp(x - x.amax(-1, keepdim=True))"
+                " / torch.exp(x - x.amax(-1, keepdim=True)).sum(-1, keepdim=True)"),
     "rms_norm": ("x, w = torch.randn(4,8), torch.randn(8)", "F.rms_norm(x, (8,), w, 1e-6)",
                  "x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * w"),
     "rms_norm with a root": ("x, w = torch.randn(4,8), torch.randn(8)", "F.rms_norm(x, (8,), w, 1e-6)",
                              "w * (x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-6))"),
     "layer_norm": ("x, w, b = torch.randn(4,8), torch.randn(8), torch.randn(8)", "F.layer_norm(x, (8,), w, b)",
-                   "(x - x.mean(-1, keepdim=True)) * torch.rsqrt(((x - x.mean(-1, keepdim=True))**2).mean(-1, keepdim=True) + 1e-5) * w + b"),
+                   "(x - x.mean(-1, keepdim=True)) * torch.rsqrt(((x - x.mean(-1, keepdim=True))**2)"
+                   ".mean(-1, keepdim=True) + 1e-5) * w + b"),
     "silu": ("x = torch.randn(4,8)", "F.silu(x)", "x * torch.sigmoid(x)"),
     "silu as a quotient": ("x = torch.randn(4,8)", "F.silu(x)", "x / (1 + torch.exp(-x))"),
     "gelu": ("x = torch.randn(4,8)", "F.gelu(x)", "0.5 * x * (1 + torch.erf(x / 2**.5))"),
     "gelu tanh": ("x = torch.randn(4,8)", "F.gelu(x, approximate='tanh')",
                   "0.5 * x * (1 + torch.tanh((2 / torch.pi)**.5 * (x + 0.044715 * x**3)))"),
     "sdpa": (QKV, "F.scaled_dot_product_attention(q, k, v)", f"F.softmax({SCORES}, -1) @ v"),
-    "sdpa causal": (QKV, "F.scaled_dot_product_attention(q, k, v, is_causal=True)", f"F.softmax({SCORES} + {CAUSAL}, -1) @ v"),
+    "sdpa causal": (QKV, "F.scaled_dot_product_attention(q, k, v, is_causal=True)",
+                    f"F.softmax({SCORES} + {CAUSAL}, -1) @ v"),
 }
 
 
@@ -158,14 +164,19 @@ def test_forms_that_round_differently_stay_apart_under_strict(name):
 
 APART = {
     "sum and max do not swap": ("x = torch.randn(4,8)", "x.sum(-1).amax(-1)", "x.amax(-1).sum(-1)"),
-    "a factor that depends on the axis": ("x, w = torch.randn(4,8), torch.randn(8)", "(x * w).sum(-1)", "x.sum(-1) * w.sum()"),
-    "a factor before a maximum": ("x, w = torch.randn(4,8), torch.randn(4,1)", "(x * w).amax(-1)", "x.amax(-1) * w[:, 0]"),
-    "causal and anti-causal": (QKV, f"F.softmax({SCORES} + {CAUSAL}, -1) @ v", f"F.softmax({SCORES} + {CAUSAL}.T, -1) @ v"),
+    "a factor that depends on the axis": ("x, w = torch.randn(4,8), torch.randn(8)", "(x * w).sum(-1)",
+                                          "x.sum(-1) * w.sum()"),
+    "a factor before a maximum": ("x, w = torch.randn(4,8), torch.randn(4,1)", "(x * w).amax(-1)",
+                                  "x.amax(-1) * w[:, 0]"),
+    "causal and anti-causal": (QKV, f"F.softmax({SCORES} + {CAUSAL}, -1) @ v",
+                               f"F.softmax({SCORES} + {CAUSAL}.T, -1) @ v"),
     "a matrix and its transpose": ("x = torch.randn(5,5)", "x", "x.T"),
     "products of unlike operands": ("a, b = torch.randn(5,5), torch.randn(5,5)", "a @ b", "b @ a"),
-    "halves exchanged": ("x = torch.randn(3,8)", "torch.cat((-x[..., 4:], x[..., :4]), -1)", "torch.cat((x[..., 4:], -x[..., :4]), -1)"),
+    "halves exchanged": ("x = torch.randn(3,8)", "torch.cat((-x[..., 4:], x[..., :4]), -1)",
+                         "torch.cat((x[..., 4:], -x[..., :4]), -1)"),
     "floor division after a product": ("x = torch.arange(5); y = torch.arange(5)", "(x * y) // 3", "x * (y // 3)"),
-    "a mask that may leave a row dead": (f"{QKV}\nm = torch.randn(5,5)", "F.scaled_dot_product_attention(q, k, v, attn_mask=m)",
+    "a mask that may leave a row dead": (f"{QKV}\nm = torch.randn(5,5)",
+                                         "F.scaled_dot_product_attention(q, k, v, attn_mask=m)",
                                          f"F.softmax({SCORES} + m, -1) @ v"),
 }
 
