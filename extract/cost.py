@@ -109,14 +109,15 @@ def cost(outs: tuple[Out, ...], written: int, target: Target, late: frozenset[Ax
         if refused:
             best = Refused(refused) if not sweeping else best
             continue
-        c = _price(tally, moved, written, target)
+        # a partial body under a fold that is still to come may yet get more blocks
+        share = 1.0 if late else min(1.0, tally.blocks() / target.sms)
+        c = _price(tally, share, moved, written, target)
         if isinstance(best, Refused) or c.seconds < best.seconds:
             best = c
     return best
 
 
-def _price(tally: "_Tally", moved: int, written: int, target: Target) -> Cost:
-    share = min(1.0, tally.blocks() / target.sms)
+def _price(tally: "_Tally", share: float, moved: int, written: int, target: Target) -> Cost:
     spent = {"memory": moved / target.bandwidth / min(1.0, DRAW * share)}
     quantum = tally.quantum() if tally.products else 1.0
     for resource, rate in (("tensor cores", target.mma), ("fma64", target.fma64)):

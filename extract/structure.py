@@ -9,17 +9,18 @@ this is read off free axes, never chosen, and never off which operator a body sp
 """
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from typing import Callable, Iterable, TypeVar
 
 import numpy as np
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (Axis, Cast, Const, Fold, Index, Iota, Load, Op, RoundTo, Term, children, dtype, fold,
-                               index, loads, rebuilt, subst)
+from deplodock.ir.loop import (Axis, Buffer, Cast, Const, Fold, Index, Iota, Load, Op, RoundTo, Term, children, dtype,
+                               fold, gathers, index, rebuilt, subst)
 from deplodock.ir.meaning import Meaning
 
 COLUMNS = 256
@@ -60,9 +61,40 @@ def chain(t: Term, name: str) -> list[Term]:
     return [t]
 
 
+@_of_term
+def place(t: Term) -> tuple:
+    """Where a term goes among the operands of a sum or a product: by its form, then by the places of the buffers that
+    it reads, and by names only where nothing else tells two apart. Equal layers of a program come out equal that way.
+    """
+    return len(t.free), _form(t), _buffers(t), t.key
+
+
+@_of_term
+def _form(t: Term) -> str:
+    """A digest of a term in which buffers are known by dtype and extents, axes by their extents."""
+    def part(x) -> str:
+        match x:
+            case Axis(): return f"a{x.extent}"
+            case Buffer(): return f"{x.dtype}{[a.extent for a in x.axes]}"
+            case Term(): return _form(x)
+            case tuple(): return f"({','.join(map(part, x))})"
+        return repr(x)
+    text = f"{type(t).__name__}:{';'.join(part(getattr(t, f.name)) for f in fields(t))}"
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@_of_term
+def _buffers(t: Term) -> tuple[tuple[str, int], ...]:
+    """The buffers that a body reads, in order: kind and number of each."""
+    if isinstance(t, Load):
+        name = t.tensor.name.rstrip("0123456789")
+        return (name, int(t.tensor.name[len(name):] or -1)),
+    return tuple(x for c in children(t) for x in _buffers(c))
+
+
 def product_of(factors: Iterable[Term], name: str = "mul") -> Term:
     """Operands of `mul` or `add` in their canonical order, which makes equal bodies one term."""
-    first, *rest = sorted(factors, key=lambda f: (len(f.free), f.key))
+    first, *rest = sorted(factors, key=place)
     for f in rest:
         first = Op(name, (first, f))
     return first
@@ -112,7 +144,10 @@ def folds(t: Term) -> frozenset[Fold]:
 @_of_term
 def leaves(t: Term) -> frozenset[Load]:
     """All loads of a body, those of loaded indices among them."""
-    return frozenset(loads(t))
+    held = t.indices if isinstance(t, Load) else (t.index,) if isinstance(t, Iota) else ()
+    below = [leaves(c) for c in (*children(t), *gathers(held))]
+    found = below[0] if len(below) == 1 else frozenset().union(*below)
+    return found | {t} if isinstance(t, Load) else found
 
 
 @_of_term

@@ -121,6 +121,14 @@ def test_names_decide_nothing(one, other):
     assert [c.total for c in a.covers] == [c.total for c in b.covers]
 
 
+def test_equal_layers_are_equal_kernels():
+    layer = "x = x + {0}(F.rms_norm(x, (2048,))); "
+    code = "a = nn.Linear(2048, 2048).bfloat16(); b = nn.Linear(2048, 2048).bfloat16(); " \
+           "x = torch.randn(512, 2048).bfloat16(); "
+    plan = extracted(code + layer.format("a") + layer.format("b") + "x").plans[0]
+    assert len({key(k) for k in plan.kernels}) == 1 and len(plan.kernels) == 2
+
+
 def test_kernels_are_named_after_what_they_compute():
     x = extracted(PROGRAMS["rms_norm_linear"])
     assert [k.name for k in x.plans[0].kernels] == ["k_rms_norm_linear"]
