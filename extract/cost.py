@@ -188,7 +188,7 @@ class _Tally:
                 return refused
             for special, n in s.work.items():
                 self._add("special" if special else "vector", n * again * s.share)
-        for _, free, special in {w for _, b in self.outs for w in points(b)}:
+        for _, free, special in dict.fromkeys(w for _, b in self.outs for w in points(b)):
             self._add("special" if special else "vector", volume(free))
         return None
 

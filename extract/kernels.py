@@ -265,10 +265,11 @@ def _shared_loops(k: Candidate) -> Iterable[tuple]:
     """What kernels must have in common to run in one loop nest."""
     products = [f for f in k.roots if product(f)]
     if products:
-        return {(True, tuple(a.extent for a in f.axes), s) for f in products for s in streams(f)}
+        return dict.fromkeys((True, tuple(a.extent for a in f.axes), s) for f in products
+                             for s in sorted(streams(f), key=lambda s: (s[0].key, *(i.key for i in s[1]))))
     if any(product(f) for o in k.outs for f in folds(o.body)):
         return ()
-    return {(False, k.cost.sweep, b) for b in k.reads}
+    return [(False, k.cost.sweep, b) for b in sorted(k.reads, key=lambda b: b.name)]
 
 
 def _merge(p: Program, ks: list[Candidate], products: bool, made: dict, target: Target) -> None:

@@ -151,12 +151,12 @@ def leaves(t: Term) -> frozenset[Load]:
 
 
 @_of_term
-def pointwise(t: Term) -> frozenset[Term]:
+def pointwise(t: Term) -> tuple[Term, ...]:
     """The distinct operators of a body outside its folds: each is computed once a point, however often it is used."""
     if isinstance(t, Fold):
-        return frozenset()
-    below = frozenset().union(*(pointwise(c) for c in children(t))) if children(t) else frozenset()
-    return below | {t} if isinstance(t, (Op, Cast, RoundTo)) else below
+        return ()
+    below = dict.fromkeys(p for c in children(t) for p in pointwise(c))
+    return (*below, t) if isinstance(t, (Op, Cast, RoundTo)) else tuple(below)
 
 
 Work = tuple[Term, frozenset[Axis], bool]
