@@ -182,6 +182,13 @@ class IllegalSchedule(DeplodockError):
     advice = "choose other knobs; if no schedule was given by hand, this is a bug of deplodock: please report it"
 
 
+class NoKernel(DeplodockError):
+    """No candidate kernel computes a tensor that the program needs. Facts: tensor."""
+    title = "no kernel computes {tensor}"
+    expected = "a kernel whose loops are feasible for every tensor that is stored"
+    advice = "this is a gap in extract/kernels.py: please report the program with the folder that --dump writes"
+
+
 class NoSchedule(DeplodockError):
     """No schedule law offers a row that a kernel can be lowered with."""
     title = "no schedule for kernel {kernel}"

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from deplodock.capture import Captured
 from deplodock.enter import Entered, enter
-from deplodock.errors import NoSchedule
+from deplodock.errors import NoKernel, NoSchedule
 from deplodock.ir import kernel as kernel_ir, tile as tile_ir
 from deplodock.ir.plan import Kernel, Plan
 from deplodock.lower.cuda import CudaKernel, lower_cuda
@@ -82,7 +82,7 @@ class Compilation:
                 except NoSchedule as error:
                     try:
                         found = found.without(error.facts["kernel"])
-                    except KeyError:
+                    except (KeyError, NoKernel):  # a constant's kernel, or the only one of its kind
                         raise error from None
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, Sequence
 
+from deplodock.errors import NoKernel
 from deplodock.ir.egraph import EGraph
 from deplodock.ir.loop import Buffer, Cast, Fold, Launch, Load, Term, children, dtype, loads, rebuilt
 from deplodock.ir.plan import Kernel, Output, Plan
@@ -57,21 +58,17 @@ class Extraction:
     def fewest(self) -> Plan:
         """The plan of fewest kernels among the candidates, whatever the costs prefer."""
         found = cover(stored(self.program), self.candidates, self.program.rank, 1, count)
-        return _Planner(self.program, self.entered, self.target).plan(found[0], self.candidates)
+        return _Planner(self.program, self.entered, self.target, self.statistics).plan(found[0], self.candidates)
 
     def without(self, kernel: str) -> "Extraction":
         """The same, had the kernel of that name in the best plan not been a candidate. KeyError if there is none of
-        that name, or if nothing else computes what it does.
-        """
+        that name; NoKernel if nothing else computes what it does."""
         names = [k.name for k in self.plans[0].kernels]
         if kernel not in names:
             raise KeyError(kernel)
         dropped = self.covers[0].kernels[names.index(kernel)]
-        found = _covered(self.program, tuple(k for k in self.candidates if k is not dropped), self.entered, self.target,
-                         self.statistics)
-        if not found.plans:
-            raise KeyError(kernel)
-        return found
+        return _covered(self.program, tuple(k for k in self.candidates if k is not dropped), self.entered, self.target,
+                        self.statistics)
 
     def __str__(self) -> str:
         return report(self)
@@ -98,7 +95,11 @@ def extract_from(egraph: EGraph, entered: Entered, target: Target, numerics: str
 def _covered(program: Program, found: tuple[Candidate, ...], entered: Entered, target: Target,
              statistics: Statistics) -> Extraction:
     covers = tuple(cover(stored(program), found, program.rank))
-    planner = _Planner(program, entered, target)
+    planner = _Planner(program, entered, target, statistics)
+    if not covers:
+        made = frozenset().union(*(k.names for k in found))
+        missing = next((b for b in stored(program) if b not in made), program.targets[0])
+        raise NoKernel(tensor=planner.name(missing))
     plans = tuple(planner.plan(c, found) for c in covers)
     return Extraction(plans, covers, found, program, entered, target, statistics)
 
@@ -112,14 +113,13 @@ def stored(program: Program) -> list[Buffer]:
 class _Planner:
     """Turns covers into plans: real buffers, constants and the kernels that compute them, names."""
 
-    def __init__(self, program: Program, entered: Entered, target: Target):
-        self.program, self.entered, self.target = program, entered, target
+    def __init__(self, program: Program, entered: Entered, target: Target, statistics: Statistics):
+        self.program, self.entered, self.target, self.statistics = program, entered, target, statistics
         self.statement: dict[Buffer, Statement] = {}
         for s in entered.statements:
             b = program.buffers.get(program.egraph.number.get(s.launch, -1))
             if b is not None:
                 self.statement.setdefault(b, s)
-        self.by_launch = {s.launch: s for s in entered.statements}
 
     def plan(self, chosen: Cover, found: Sequence[Candidate]) -> Plan:
         p = self.program
@@ -136,15 +136,20 @@ class _Planner:
                     self._constant(b)
         kernels = tuple(self._kernel(k) for k in chosen.kernels)
         note = "optimal" if chosen.optimal else f"within {chosen.gap:.1%} of the optimum"
+        if self.statistics.cut_short:
+            note = "the search for candidates was cut short; " + note
         return Plan(self.entered.inputs, self.entered.parameters, tuple(self.once), kernels,
                     tuple(self.buffers[b] for b in p.targets), chosen.optimal,
                     (f"{note} among {len(found)} candidate kernels, under the costs for {self.target.name}",))
 
+    def name(self, b: Buffer) -> str:
+        """What the user's program calls a stored tensor."""
+        s = self.statement.get(b)
+        return identifier(s.name) if s else b.name
+
     def _stored(self, b: Buffer) -> None:
         if b not in self.buffers:
-            s = self.statement.get(b)
-            name = unique(identifier(s.name) if s else b.name, self.taken)
-            self.buffers[b] = Buffer(name, b.dtype, b.axes, b.kind)
+            self.buffers[b] = Buffer(unique(self.name(b), self.taken), b.dtype, b.axes, b.kind)
 
     # ---- constants ---------------------------------------------------------------------------------------------------
 

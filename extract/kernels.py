@@ -23,6 +23,9 @@ from rules.finishing import round_operand
 
 BEST = 3
 """Bodies kept of each class for each set of fold classes; more changed no plan of the suite (tests/extract)."""
+COMBINATIONS = 300_000
+"""Combinations that are tried before the search only completes what has no body yet: half a minute. A decoder layer takes
+20,000."""
 SIBLINGS = 4
 """Products that may share a loop over one operand: query, key, value, and one more."""
 ROWS_TOGETHER = 2
@@ -71,12 +74,17 @@ class Statistics:
     """What the search did: combinations tried, bodies made, why bodies were dropped, candidates kept."""
     counts: Counter = field(default_factory=Counter)
 
+    @property
+    def cut_short(self) -> bool:
+        """Whether the search has stopped looking for more than one body of a class."""
+        return self.counts["combinations"] > COMBINATIONS
+
     def __str__(self) -> str:
         return ", ".join(f"{n} {what}" for what, n in sorted(self.counts.items()))
 
 
 class Search:
-    """The partial bodies of every class of a program. `best` after `run`: class -> bodies."""
+    """The partial bodies of every class of a program: `bodies` after `run`."""
 
     def __init__(self, program: Program, target: Target, best: int = BEST):
         self.program, self.target, self.limit = program, target, best
@@ -98,6 +106,8 @@ class Search:
             moved = False
             for c in p.order:
                 for j, node in enumerate(p.nodes(c)):
+                    if self.statistics.cut_short and any(not x.leaf for x in self.partials[c]):
+                        break
                     below = [self.partials[x.number] for x in children(node)]
                     known, done[c, j] = done.get((c, j), -1), len(self.tried)
                     newest = max((x[-1].serial for x in below if x), default=0)

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import pytest
 
+import extract.kernels
 import extract.program
+from deplodock.errors import NoKernel
 from deplodock.ir.dtype import bf16, f32
 from deplodock.ir.loop import Axis, Buffer, Launch, cast, fold, load
 from deplodock.target import target
@@ -90,3 +92,30 @@ def test_a_cast_down_and_up_again_is_not_a_way_to_compute_a_value():
     assert not any("bf16(" in str(o.body)[5:] for k in found for o in k.outs)
     fewest = cover(stored(program), found, program.rank, 1, count)[0]
     assert len(fewest.kernels) == 1
+
+
+def test_a_search_cut_short_still_covers_and_says_so(monkeypatch):
+    monkeypatch.setattr(extract.kernels, "COMBINATIONS", 20)
+    s = saturated(PROGRAMS["mlp"])
+    x = s.extract()
+    assert "cut short" in x.plans[0].notes[0]
+    source = check.source(x.program)
+    assert check.wrong_outputs(source, x.covers[0].kernels, check.arguments(source)) == []
+
+
+def test_a_kernel_that_cannot_be_scheduled_is_left_out():
+    x = saturated(PROGRAMS["two_products"]).extract()
+    first = x.plans[0].kernels[0].name
+    other = x.without(first)
+    assert len(other.candidates) == len(x.candidates) - 1
+    assert other.covers[0].total >= x.covers[0].total
+    with pytest.raises(KeyError):
+        x.without("k_nothing_of_that_name")
+
+
+def test_nothing_that_computes_a_tensor_is_an_error():
+    x = saturated(PROGRAMS["pointwise"]).extract()
+    with pytest.raises(NoKernel) as error:
+        while True:
+            x = x.without(x.plans[0].kernels[0].name)
+    assert "no kernel computes" in str(error.value)
