@@ -12,7 +12,7 @@ from deplodock.errors import BrokenFact, UsageError
 from deplodock.pipeline import Compilation, compile
 from deplodock.runtime.cache import Cache
 from deplodock.runtime.program import CompiledProgram
-from deplodock.runtime.stored import loadable
+from deplodock.stored import loadable
 from deplodock.target import at_hand
 
 NUMERICS = ("strict", "default", "fast")

@@ -5,9 +5,11 @@ import hashlib
 import re
 from typing import Iterable
 
-from deplodock.ir.loop import (Axis, Buffer, Fold, FloorDiv, Gathered, Index, Iota, Load, Mod, Term, children,
-                               gathers, index, loads, rebuilt)
+from deplodock.ir.loop import (Axis, Buffer, Const, Fold, FloorDiv, Gathered, Index, Iota, Load, Mod, Term, children,
+                               const, gathers, index, loads, rebuilt)
+from deplodock.ir.meaning import NUMPY
 from deplodock.ir.plan import Kernel, Output
+from extract.structure import assemble
 
 LONGEST = 4
 """Operators in a kernel's name; where there are more, those with a fold stand for all."""
@@ -103,9 +105,25 @@ def _binders(b: Term) -> list[Fold]:
     return list(out)
 
 
+def emitted(t: Term) -> Term:
+    """A body with its literals, which are reals until then, rounded to their dtypes; in canonical form again, since the
+    order of operands goes by keys."""
+    memo: dict[Term, Term] = {}
+
+    def visit(t: Term) -> Term:
+        if t not in memo:
+            if isinstance(t, Const) and t.dtype.is_float:
+                memo[t] = const(t.dtype, NUMPY[t.dtype](t.value))
+            else:
+                below = children(t)
+                memo[t] = assemble(t, tuple(map(visit, below))) if below else t
+        return memo[t]
+    return visit(t)
+
+
 def key(kernel: Kernel) -> str:
     """A digest of what a kernel computes, whatever its buffers and axes are called: equal kernels of two programs, or
-    of two layers of one, have the same.
+    of two layers of one, have the same. Literals count as what they are when they are emitted.
     """
     buffers: dict[Buffer, Buffer] = {}
     for o in kernel.outs:
@@ -114,7 +132,7 @@ def key(kernel: Kernel) -> str:
                 axes = tuple(Axis(f"d{i}", a.extent) for i, a in enumerate(b.axes))
                 buffers[b] = Buffer(f"b{len(buffers)}", b.dtype, axes, "stored")
     outs = renamed(kernel.outs, buffers)
-    text = ";".join(f"{o.buffer.key}[{','.join(a.key for a in o.axes)}]={o.body.key}" for o in outs)
+    text = ";".join(f"{o.buffer.key}[{','.join(a.key for a in o.axes)}]={emitted(o.body).key}" for o in outs)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 

@@ -34,7 +34,7 @@ def command(source, code, ir, output, dump, target, numerics, as_json, out):
     compilation = start(captured, program.target_or_default(target), numerics, provenance=out.verbose >= 2)
     compilation.seconds.update(seconds)
     from deplodock.runtime.cache import Cache
-    from deplodock.runtime.stored import loadable, restore
+    from deplodock.stored import loadable, restore
     whole, store = ir in ("cuda", "ptx", "sass"), Cache("program")
     if not (whole and not dump and out.verbose < 2 and restore(compilation, store)):
         for name in stages.work(ir):

@@ -37,7 +37,7 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
     from deplodock.runtime.cache import Cache
     from deplodock.runtime.check import check
     from deplodock.runtime.program import CompiledProgram
-    from deplodock.runtime.stored import loadable, restore
+    from deplodock.stored import loadable, restore
     compilation = start(captured, program.target_or_default(None), numerics)
     compilation.seconds.update(seconds)
     store = Cache("program")

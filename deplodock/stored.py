@@ -58,7 +58,7 @@ def _key(compilation: Compilation) -> str:
 def compiler() -> str:
     """A digest of the compiler itself: its sources, and the version of egglog, on which what is found may depend."""
     h = hashlib.sha256(metadata.version("egglog").encode())
-    here = Path(__file__).resolve().parents[2]
+    here = Path(__file__).resolve().parents[1]
     for package in ("deplodock", "rules", "extract"):
         for path in sorted((here / package).rglob("*")):
             if path.suffix in (".py", ".cuh"):
