@@ -142,18 +142,25 @@ class Shape:
         return [*crossed, found[-1]]
 
     def _chain(self, r: dict) -> dict:
-        knobs = {"stages": r["stages"], "atom": "mma", f"tile.{self.keys.name}": r["keys"]}
+        loops = [l for part in self.parts for l in every(part.loops)]
+        knobs = {"stages": r["stages"], "atom": "mma"} | {f"tile.{l.axis.name}": round_up(l.axis.extent, 16) for l in loops}
+        knobs |= {f"tile.{a.name}": r["keys"] for a in self._key_axes()}
         knobs |= {f"tile.{a.name}": 1 for a in self.depth[:-1]} | {f"tile.{self.depth[-1].name}": round_up(self.depth[-1].extent, 16)}
         knobs |= self._tiles(self.rows, r["bm"]) | {f"warps.{self.rows[-1].name}": r["wm"]}
         knobs |= {f"tile.{a.name}": round_up(a.extent, 16) for a in self.columns}
         return knobs | self._order()
 
     def _chain_fma(self, r: dict) -> dict:
-        knobs = self._chain(r) | {"atom": "fma", f"lanes.{self.rows[-1].name}": 4, f"lanes.{self.keys.name}": 8}
+        knobs = self._chain(r) | {"atom": "fma", f"lanes.{self.rows[-1].name}": 4}
+        knobs |= {f"lanes.{a.name}": 8 for a in self._key_axes()}
         knobs[f"tile.{self.depth[-1].name}"] = power(self.depth[-1].extent)
         for a in self.columns:
             knobs |= {f"tile.{a.name}": max(8, power(a.extent)), f"lanes.{a.name}": 8}
         return knobs
+
+    def _key_axes(self) -> list[Axis]:
+        """The axis of each loop around a product: where the maximum of the scores comes first, keys are swept twice."""
+        return [l.axis for part in self.parts for l in every(part.loops) if any(i.products for i in every(l.inside))]
 
     def _order(self) -> dict:
         """Where a mask shortens the loop of late tiles' neighbours, the longest tiles of all batches come first."""
