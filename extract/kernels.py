@@ -24,8 +24,9 @@ from rules.finishing import round_operand
 BEST = 3
 """Bodies kept of each class for each set of fold classes; more changed no plan of the suite (tests/extract)."""
 COMBINATIONS = 300_000
-"""Combinations that are tried before the search only completes what has no body yet: half a minute. A decoder layer takes
-20,000."""
+"""Combinations that are tried before the search only completes what has no body yet: half a minute. A decoder layer
+takes 20,000.
+"""
 SIBLINGS = 4
 """Products that may share a loop over one operand: query, key, value, and one more."""
 ROWS_TOGETHER = 2
