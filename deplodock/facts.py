@@ -51,6 +51,9 @@ class Fact:
 lacks = Fact("lacks", "the body does not depend on the axes", "(= (bigint 0) (& (free {1}) (bound {0})))",
              lambda k, b: b.free.isdisjoint(k))
 of_dtype = Fact("of_dtype", "the body has the dtype", "(= {1} (dtype {0}))", lambda b, d: dtype(b) == d)
+floating = Fact("floating", "a dtype of floats, whose sums do not wrap around", "(floating {0})", lambda d: d.is_float)
+float_literals = Fact("float_literals", "a dtype of floats, as the literals that the law makes are", "(floating {0})",
+                      lambda d: d.is_float, economy=True)
 sixteen_bit = Fact("sixteen_bit", "bf16 or f16", "(sixteen_bit {0})", lambda d: d.is_16bit)
 parameter = Fact("parameter", "the body depends on parameters only", "(parameter {0})", economy=True)
 given = Fact("given", "an input, a value of parameters only, or a product of such", "(given {0})", economy=True)
@@ -110,8 +113,8 @@ FUNCTIONS = {
 
 RELATIONS = """known(Tensor) parameter(Body) given(Body) in_order(i64 Indices) finite(Body) assumed(Body) low(Body)
 above(Body) live(i64 Body) some_key(i64 Body) selects(Indices Indices Indices Indices) proved(Body i64)
-equivalent(Body Body) atomic(Body) max_shifted(Body i64 Body) sixteen_bit(String) gives_b8(String) gives_same(String) integer(String)
-bounded(String) keeps(String) representable(String f64)"""
+equivalent(Body Body) atomic(Body) max_shifted(Body i64 Body) sixteen_bit(String) gives_b8(String) gives_same(String)
+integer(String) bounded(String) keeps(String) floating(String) representable(String f64)"""
 
 
 def declarations() -> list[str]:
@@ -123,6 +126,7 @@ def declarations() -> list[str]:
 
 TABLES = [f'({relation} "{n}")' for relation, names in {
     "sixteen_bit": [d for d in Dtype if d.is_16bit], "integer": [d for d in Dtype if not d.is_float],
+    "floating": [d for d in Dtype if d.is_float],
     "gives_b8": _names(lambda n: OPS[n].result == "b8"), "gives_same": _names(lambda n: OPS[n].result == "same"),
     "bounded": _BOUNDED, "keeps": _KEEPS}.items() for n in names]
 

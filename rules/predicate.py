@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 
-from deplodock.facts import assumed_finite, atomic, equivalent, finite, of_dtype, proved, selects, some_key, very_low
+from deplodock.facts import (assumed_finite, atomic, equivalent, finite, float_literals, of_dtype, proved, selects,
+                             some_key, very_low)
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Body, Cast, Iota, Load, Tensor, const, op, where
 from deplodock.law import Axes, Index, Indices, Int, Pred, Value, law, literal, online_sum, rewrite, shifted
@@ -65,7 +66,8 @@ def where_bool(p: Pred):
 @law("exact")
 def where_neg(p: Pred, a: Body, b: Body, d: Dtype):
     """where(p, -a, b) = where(p, -1, 1)·where(p, a, b)"""
-    return rewrite(where(p, -a, b)).to(where(p, literal(d, -1.0), literal(d, 1.0)) * where(p, a, b), of_dtype(a, d))
+    return rewrite(where(p, -a, b)).to(
+        where(p, literal(d, -1.0), literal(d, 1.0)) * where(p, a, b), of_dtype(a, d), float_literals(d))
 
 
 @law("exact")

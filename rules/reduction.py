@@ -5,7 +5,8 @@ fact more.
 """
 from __future__ import annotations
 
-from deplodock.facts import assumed_finite, extent, given, lacks, live, nonempty, of_dtype, parameter, positive
+from deplodock.facts import (assumed_finite, extent, float_literals, floating, given, lacks, live, nonempty, of_dtype,
+                             parameter, positive)
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Body, exp, op, recip
 from deplodock.law import Axes, Int, Value, law, literal, online_sum, reduce, rewrite, shifted
@@ -26,7 +27,8 @@ def sum_neg(a: Body, k: Axes):
 @law("reassociates")
 def sum_absent(a: Body, k: Axes, n: Int, d: Dtype):
     """Σₖ a = n·a, n the extent of k   when a does not depend on k"""
-    return rewrite(reduce("sum", k, a)).to(literal(d, n) * a, lacks(k, a), extent(k, n), of_dtype(a, d))
+    return rewrite(reduce("sum", k, a)).to(literal(d, n) * a, lacks(k, a), extent(k, n), of_dtype(a, d),
+                                                 float_literals(d))
 
 
 @law("exact")
@@ -36,9 +38,10 @@ def max_absent(a: Body, k: Axes):
 
 
 @law("exact")
-def max_shift(a: Body, c: Body, k: Axes):
-    """maxₖ(a + c) = maxₖ a + c   when c does not depend on k, which is not empty"""
-    return rewrite(reduce("max", k, a + c)).to(reduce("max", k, a) + c, lacks(k, c), nonempty(k))
+def max_shift(a: Body, c: Body, k: Axes, d: Dtype):
+    """maxₖ(a + c) = maxₖ a + c   when c does not depend on k, which is not empty, and sums do not wrap around"""
+    return rewrite(reduce("max", k, a + c)).to(
+        reduce("max", k, a) + c, lacks(k, c), nonempty(k), of_dtype(c, d), floating(d))
 
 
 @law("exact")

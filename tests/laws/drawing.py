@@ -49,7 +49,7 @@ class Draw:
         if d == Dtype.b8:
             return self.predicate()
         if not d.is_float:
-            return cast(d, Iota(index(self.pick(AXES))))
+            return self.integer(d, depth)
         choice = self.rng.integers(8 if depth else 3)
         if d.is_16bit:
             return self.leaf(d) if choice < 4 or not depth else Cast(d, self.body(Dtype.f32, depth - 1))
@@ -60,6 +60,19 @@ class Draw:
             case 5: return reduce(self.pick(("sum", "max")), (self.pick(AXES),), self.body(d, depth - 1))
             case 6: return where(self.predicate(), self.body(d, depth - 1), self.body(d, 0))
         return Cast(d, self.body(self.pick((Dtype.bf16, Dtype.f16)), 0))
+
+    def integer(self, d: Dtype, depth: int) -> Term:
+        """An integer body: its arithmetic wraps around."""
+        below = (self.integer(d, depth - 1) for _ in range(2)) if depth else ()
+        match self.rng.integers(7 if depth else 2):
+            case 0:
+                return cast(d, Iota(index(self.pick(AXES)))) if depth else const(d, int(self.rng.integers(-100, 100)))
+            case 1 | 2:
+                axes = self.some_axes()
+                return load(self.buffer(d, axes), *axes)
+            case 3 | 4: return op(self.pick(("add", "mul", "sub")), *below)
+            case 5: return op("neg", next(below))
+        return reduce(self.pick(("sum", "max")), (self.pick(AXES),), next(below))
 
     def leaf(self, d: Dtype) -> Term:
         if self.rng.integers(4) == 0:
@@ -89,8 +102,14 @@ class Draw:
         return tuple(free[i] for i in sorted(self.rng.choice(len(free), n, replace=False)))
 
 
-def draw(law: Law, rng: np.random.Generator, loose: bool = False) -> dict | None:
-    """Ground terms for the variables of a law, None if a variable that a condition determines has no value."""
+def draw(law: Law, rng: np.random.Generator, loose: bool = False, only: Dtype | None = None) -> dict | None:
+    """Ground terms for the variables of a law, None if a variable that a condition determines has no value.
+
+    only: the dtype of all bodies.
+    """
+    names = {c.fact.name for c in law.pattern().conditions}
+    if loose and "floating" in names and rng.integers(3) == 0:
+        only = Dtype.i8
     d, binding = Draw(rng, loose, integers="Value" not in law.variables.values()), {}
     conditions = law.pattern().conditions
     dtypes = {c.args[0].name: c.args[1] for c in conditions if c.fact.name == "of_dtype" and isinstance(c.args[0], Var)}
@@ -100,6 +119,8 @@ def draw(law: Law, rng: np.random.Generator, loose: bool = False) -> dict | None
 
     def dtype_of(variable: str) -> Dtype:
         wanted = dtypes.get(variable)
+        if only:
+            return only
         if wanted and loose and rng.integers(3) == 0:
             return d.pick(FLOATS)
         if isinstance(wanted, Var):
@@ -117,7 +138,7 @@ def draw(law: Law, rng: np.random.Generator, loose: bool = False) -> dict | None
             case "Dtype": binding[name] = d.narrow if name in narrow or law.module == "numerics" else Dtype.f32
             case "Int": binding[name] = int(rng.integers(0, 6))
             case "Index": binding[name] = index(AXES[0])
-            case "Tensor": binding[name] = d.buffer(Dtype.f32, d.some_axes(1))
+            case "Tensor": binding[name] = d.buffer(only or Dtype.f32, d.some_axes(1))
             case "Indices": binding[name] = None
     if "Indices" in law.variables.values() and "Tensor" in law.variables.values():
         _indices(law, d, binding)
