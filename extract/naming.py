@@ -3,13 +3,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from typing import Iterable
 
-from deplodock.ir.loop import (Axis, Buffer, Const, Fold, FloorDiv, Gathered, Index, Iota, Load, Mod, Term, children,
-                               const, gathers, index, loads, rebuilt)
+from deplodock.ir.loop import (Axis, Buffer, Const, Fold, FloorDiv, Gathered, Index, Iota, Load, Mod, Op, Term,
+                               children, const, gathers, index, loads, rebuilt)
 from deplodock.ir.meaning import NUMPY
 from deplodock.ir.plan import Kernel, Output
-from extract.structure import assemble
+from extract.structure import chain
 
 LONGEST = 4
 """Operators in a kernel's name; where there are more, those with a fold stand for all."""
@@ -105,34 +106,56 @@ def _binders(b: Term) -> list[Fold]:
     return list(out)
 
 
-def emitted(t: Term) -> Term:
-    """A body with its literals, which are reals until then, rounded to their dtypes; in canonical form again, since the
-    order of operands goes by keys."""
+def ordered(t: Term) -> Term:
+    """A body whose literals, reals until then, are rounded to their dtypes, and whose sums and products have their operands
+    in an order that does not depend on what buffers are called."""
     memo: dict[Term, Term] = {}
+    blank: dict[Term, str] = {}
 
     def visit(t: Term) -> Term:
         if t not in memo:
-            if isinstance(t, Const) and t.dtype.is_float:
-                memo[t] = const(t.dtype, NUMPY[t.dtype](t.value))
-            else:
-                below = children(t)
-                memo[t] = assemble(t, tuple(map(visit, below))) if below else t
+            memo[t] = _visit(t)
         return memo[t]
+
+    def _visit(t: Term) -> Term:
+        match t:
+            case Const(d, v) if d.is_float:
+                return const(d, NUMPY[d](v))
+            case Op("mul" | "add" as name):
+                first, *rest = sorted(map(visit, chain(t, name)), key=shape)
+                for f in rest:
+                    first = Op(name, (first, f))
+                return first
+        return rebuilt(t, map(visit, children(t)))
+
+    def shape(t: Term) -> str:
+        """The key of a body in which all buffers of one shape are one."""
+        if t not in blank:
+            blank[t] = _blank(t).key
+        return blank[t]
     return visit(t)
 
 
+def _blank(t: Term) -> Term:
+    if isinstance(t, Load):
+        b = t.tensor
+        return Load(Buffer("b", b.dtype, tuple(Axis(f"d{i}", a.extent) for i, a in enumerate(b.axes)), "stored"), t.indices)
+    return rebuilt(t, map(_blank, children(t)))
+
+
 def key(kernel: Kernel) -> str:
-    """A digest of what a kernel computes, whatever its buffers and axes are called: equal kernels of two programs, or
-    of two layers of one, have the same. Literals count as what they are when they are emitted.
+    """A digest of what a kernel computes, whatever its buffers and axes are called and in what order operands come: equal
+    kernels of two programs, or of two layers of one, have the same. Literals count as what they are when they are emitted.
     """
+    outs = [replace(o, body=ordered(o.body)) for o in renamed(kernel.outs, {})]
     buffers: dict[Buffer, Buffer] = {}
-    for o in kernel.outs:
+    for o in outs:
         for b in [*(l.tensor for l in _loads_in_order(o.body)), o.buffer]:
             if b not in buffers:
                 axes = tuple(Axis(f"d{i}", a.extent) for i, a in enumerate(b.axes))
                 buffers[b] = Buffer(f"b{len(buffers)}", b.dtype, axes, "stored")
-    outs = renamed(kernel.outs, buffers)
-    text = ";".join(f"{o.buffer.key}[{','.join(a.key for a in o.axes)}]={emitted(o.body).key}" for o in outs)
+    outs = renamed(tuple(outs), buffers)
+    text = ";".join(f"{o.buffer.key}[{','.join(a.key for a in o.axes)}]={o.body.key}" for o in outs)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
