@@ -10,7 +10,8 @@ from deplodock.errors import WrongNumbers
 SOFTMAX = "x = torch.randn(8, 64)\nF.softmax(x, -1)"
 
 
-def test_json_holds_what_the_conventions_say(deplodock):
+def test_json_holds_what_the_conventions_say(deplodock, monkeypatch, tmp_path):
+    monkeypatch.setenv("DEPLODOCK_CACHE", str(tmp_path))
     ran = deplodock("run", "-c", SOFTMAX, "--device", "cpu", "--json")
     assert ran.code == 0
     found = json.loads(ran.out)
@@ -21,6 +22,8 @@ def test_json_holds_what_the_conventions_say(deplodock):
     (output,) = found["outputs"]
     assert output["shape"] == [8, 64] and output["dtype"] == "float32" and output["ok"] is True and output["nan_match"] is True
     assert 0 < output["rel_err"] < output["bound"] and 0 < output["eager_rel_err"] and 0 < output["max_abs_err"] < 1e-6
+    again = json.loads(deplodock("run", "-c", SOFTMAX, "--device", "cpu", "--json").out)
+    assert again["counters"] == {"saturations": 0, "compilations": 0, "timings": 0}
 
 
 @pytest.mark.parametrize("code", [
