@@ -114,6 +114,13 @@ class Shape:
         knobs = self._staged(r, 16 * r["wm"], 16 * r["wn"]) | {"atom": "mma"}
         for rows, columns in self._groups():
             knobs |= {f"warps.{rows[-1].name}": r["wm"], f"warps.{columns[-1].name}": r["wn"]}
+        # A fold beside no product, as the statistic that an operand needs first, deals its row over the lanes.
+        alone = [l.axis.name for part in self.parts for l in every(part.loops)
+                 if not any(i.products for i in (l, *every(l.inside)))]
+        for name in alone:
+            knobs |= {f"tile.{name}": 32, f"vec.{name}": 4, f"lanes.{name}": 8}
+        if alone:
+            knobs |= {f"lanes.{rows[-1].name}": 4 for rows, _ in self._groups()}
         return knobs
 
     def _fma(self, r: dict) -> dict:
