@@ -59,6 +59,8 @@ parameter = Fact("parameter", "the body depends on parameters only", "(parameter
 given = Fact("given", "an input, a value of parameters only, or a product of such", "(given {0})", economy=True)
 few_factors = Fact("few_factors", "the product has at most six factors: n can be grouped in about 3ⁿ ways",
                    "(<= (+ (factors {0}) (+ (factors {1}) (factors {2}))) 6)", economy=True)
+worth_factoring = Fact("worth_factoring", "not the literal 0, of which all multiples are equal; at most six factors", "(<= (factors {0}) 6)",
+                       economy=True)
 finite = Fact("finite", "proved finite, from literals, ranges and integers", "(finite {0})")
 assumed_finite = Fact("assumed_finite", "finite if inputs are and nothing overflows; under strict: proved finite",
                       "(assumed {0})")
@@ -179,12 +181,13 @@ PARAMETER = """
 (= e (Cast d a)) (given a) => (given e)
 (= e (Fold1 "sum" k (Op2 "mul" a b))) (given a) (given b) => (given e)"""
 
-# Factors of a product, counted up to 7; 1 is none, as a·1 = a would count without end.
+# Factors of a product, counted up to 7; 1 is none, as a·1 = a would count without end; 0 is all that fit, as a·0 = b·0.
 FACTORS = """
 (= e (Load t i)) => (set (factors e) 1)
 (= e (Iota i)) => (set (factors e) 1)
 (= e (Float d 1.0)) => (set (factors e) 0)
 (= e (Float d v)) (!= v 1.0) => (set (factors e) 1)
+(= e (Float d 0.0)) => (set (factors e) 7)
 (= e (Int d v)) => (set (factors e) 0)
 (= e (Op1 o a)) => (set (factors e) 1)
 (= e (Op2 o a b)) (!= o "mul") => (set (factors e) 1)

@@ -10,6 +10,8 @@ PROGRAMS = {
     "computed operand": "torch.eye(3) @ torch.randn(3, 3)",
     "layout change": "m = nn.Sequential(nn.LayerNorm(12), nn.Linear(12, 20), nn.GELU()).bfloat16(); "
                      "m(torch.randn(3, 5, 12).bfloat16())",
+    # All multiples of 0 are equal: 0 = 0.5 * 0 = (0.5 + 0.5) * 0 = ..
+    "zeros": "z = torch.zeros(4, 4); F.softmax(z * 0.5 - z.amax(-1, keepdim=True), -1) @ torch.randn(4, 4)",
     # Rows and columns of a product are several axes each, the innermost shorter than the warps that lie along it.
     "broadcast product": "torch.randn(2, 1, 4, 3) @ torch.randn(5, 3, 2)",
     "broadcast product of halves": "torch.randn(2, 1, 4, 3).half() @ torch.randn(5, 3, 2).half()",
@@ -20,4 +22,6 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name):
-    assert wrong(from_code(PROGRAMS[name])) == []
+    x = from_code(PROGRAMS[name])
+    assert x.saturation.stopped == "fixpoint"
+    assert wrong(x) == []
