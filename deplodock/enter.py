@@ -1,7 +1,7 @@
 """Torch IR -> ground terms of Loop IR: operators by their definitions, one launch for each primitive step, and then the
 names of all axes.
 
-An operator is expanded by the law that has it as its left side (rules/definitions.py, rules/view.py), again and again
+An operator is expanded by the law that has it as its left side (rules/definitions.py), again and again
 until primitives are left; each of those is a launch by a law as well. The program is then factored and named as a whole
 (deplodock/names.py), so that most views are gone.
 """
@@ -22,10 +22,8 @@ from deplodock.ir.tensor import (RESULT, Convert, Elements, Elementwise, IndexMa
 from deplodock.ir.torch import OPERATORS, Arg, Node, Program, Source, Value
 from deplodock.law import Law
 from deplodock.names import Factoring, Naming
-from rules import definitions, view
-
-DEFINITIONS: dict[str, tuple[Law, ...]] = {**definitions.DEFINITIONS, **view.VIEWS}
-"""The laws that have an operator as their left side, in the order in which they are tried."""
+from rules import primitive_def
+from rules.definitions import DEFINITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +177,7 @@ class _Entering:
                 arg = self._name(arg)
                 if arg.dtype == d:
                     return self._tensor(arg)
-                return self._record(self._launch(definitions.convert_launch(arg, d).rhs), "cast")
+                return self._record(self._launch(primitive_def.convert_launch(arg, d).rhs), "cast")
         return self._record(*self._made(self._ground(t)))
 
     def _ground(self, t: Term) -> Term:
@@ -197,11 +195,11 @@ class _Entering:
     def _made(self, t: Term) -> tuple[Launch, str]:
         """The launch of a primitive over named operands, and what to call it."""
         match t:
-            case Elementwise(f, args): return self._launch(definitions.elementwise_launch(f, args).rhs), f
+            case Elementwise(f, args): return self._launch(primitive_def.elementwise_launch(f, args).rhs), f
             case Reduction(monoid, dims, arg, part):
-                return self._launch(definitions.reduction_launch(monoid, dims, arg, part).rhs), monoid
+                return self._launch(primitive_def.reduction_launch(monoid, dims, arg, part).rhs), monoid
             case IndexMap(arg, to, indices):
-                return self._launch(definitions.index_map_launch(arg, to, indices).rhs), "map"
+                return self._launch(primitive_def.index_map_launch(arg, to, indices).rhs), "map"
         return self._launch(t), "product" if isinstance(t.body, Fold) else "map"
 
     def _launch(self, t: Launch | Elements) -> Launch:

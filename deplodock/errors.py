@@ -92,7 +92,7 @@ class TorchIRSyntaxError(DeplodockError):
 class UnsupportedOperator(DeplodockError):
     """Facts: op (its ATen name, and which argument if it is only that)."""
     title = "unsupported operator {op}"
-    expected = "operators that deplodock has a definition of (deplodock/capture/operators.py lists them)"
+    expected = "operators that deplodock has a definition of (deplodock/capture/operators lists them)"
     found = "{op}"
     advice = "write it with supported operators, or keep this part of the program in PyTorch"
 

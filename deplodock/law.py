@@ -125,7 +125,7 @@ class Law:
     def ground(self) -> bool:
         """Whether it is only ever applied to ground terms, and has no pattern: what its function builds depends on
         them."""
-        return self.module in ("definitions", "view", "cutting", "merging")
+        return self.module.endswith("_def") or self.module in ("view", "cutting", "merging")
 
     @property
     def conditions(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Views, selections and generated tensors as index maps.
 
-Applied once, in Python, to ground terms while a program is entered (deplodock/enter.py), as rules/definitions.py is.
+Applied once, in Python, to ground terms while a program is entered (deplodock/enter.py), as the other definitions are.
 After that a view is an index in a load; where the dimensions of the whole program factor, it is not even arithmetic.
 """
 from __future__ import annotations
@@ -148,7 +148,7 @@ def gathered(table: Tensor, ids: Tensor) -> Elements:
     return Elements((*rows, column), load(table, Gathered(read(ids, rows), shape(table)[0]), column))
 
 
-VIEWS = {
+DEFINITIONS = {
     "reshape": (load_reshape,), "expand": (load_expand,), "permute": (load_transpose,), "slice": (load_slice,),
     "select": (load_select,), "cat": (load_concat,), "tril": (tril_def,), "triu": (triu_def,), "full": (full_def,),
     "arange": (arange_def,), "embedding": (embedding_def,),

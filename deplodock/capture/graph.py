@@ -10,7 +10,8 @@ from torch.export.graph_signature import OutputKind
 
 from deplodock.capture.build import Builder, Call, output_facts
 from deplodock.capture.export import arguments, is_item, is_operator, source_of
-from deplodock.capture.operators import TABLE, nothing
+from deplodock.capture.operators import TABLE
+from deplodock.capture.operators.pointwise import nothing
 from deplodock.capture.values import check_devices, described
 from deplodock.errors import MutatedInput, RandomNumbers, TrainingMode, UnsupportedOperator, UnsupportedOutput
 from deplodock.ir.torch import Arg, Program

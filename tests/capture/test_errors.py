@@ -34,7 +34,7 @@ syntax error: there is no program
     "unsupported operator": (
         'x = torch.randn(8)\ntorch.sort(x + 1)', "UnsupportedOperator", """\
 unsupported operator aten.sort.default
-  expected: operators that deplodock has a definition of (deplodock/capture/operators.py lists them)
+  expected: operators that deplodock has a definition of (deplodock/capture/operators lists them)
   found:    aten.sort.default
   where:    <-c>:2: torch.sort(x + 1)
   to do:    write it with supported operators, or keep this part of the program in PyTorch
@@ -42,7 +42,7 @@ unsupported operator aten.sort.default
     "cumulative sum": (
         'torch.randn(8).cumsum(0)', "UnsupportedOperator", """\
 unsupported operator aten.cumsum.default
-  expected: operators that deplodock has a definition of (deplodock/capture/operators.py lists them)
+  expected: operators that deplodock has a definition of (deplodock/capture/operators lists them)
   found:    aten.cumsum.default
   where:    <-c>:1: torch.randn(8).cumsum(0)
   to do:    write it with supported operators, or keep this part of the program in PyTorch
@@ -50,7 +50,7 @@ unsupported operator aten.cumsum.default
     "option of an operator": (
         'torch.linalg.vector_norm(torch.randn(8), ord=3)', "UnsupportedOperator", """\
 unsupported operator aten.linalg_vector_norm.default, ord=3
-  expected: operators that deplodock has a definition of (deplodock/capture/operators.py lists them)
+  expected: operators that deplodock has a definition of (deplodock/capture/operators lists them)
   found:    aten.linalg_vector_norm.default, ord=3
   where:    <-c>:1: torch.linalg.vector_norm(torch.randn(8), ord=3)
   to do:    write it with supported operators, or keep this part of the program in PyTorch

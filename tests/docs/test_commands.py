@@ -79,10 +79,10 @@ def test_python(name, text):
     """Laws that it shows are those of rules/."""
     from deplodock.law import Law
     from deplodock.saturate import catalogue
-    from rules import definitions
+    from rules.definitions import DEFINITIONS
     scope = {"__name__": name}
     exec(compile(text, name, "exec"), scope)
-    real = {law.name: law for law in (*catalogue(), *vars(definitions).values()) if isinstance(law, Law)}
+    real = {law.name: law for law in (*catalogue(), *(law for laws in DEFINITIONS.values() for law in laws))}
     for shown in (x for x in scope.values() if isinstance(x, Law)):
         assert inspect.getsource(real[shown.name].function).strip() in text
 

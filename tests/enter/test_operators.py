@@ -1,7 +1,7 @@
 """Every operator of Torch IR, entered, means what it means to PyTorch: odd sizes, no elements, one element, 0-d."""
 import pytest
 
-from deplodock.enter import DEFINITIONS
+from rules.definitions import DEFINITIONS
 from deplodock.ir.torch import OPERATORS
 from tests.enter.checks import check
 

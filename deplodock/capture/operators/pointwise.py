@@ -1,0 +1,166 @@
+"""Pointwise operators, casts and copies."""
+from __future__ import annotations
+
+from deplodock.capture.build import Call
+from deplodock.capture.operators.rows import Constructor, each, rows
+from deplodock.ir.dtype import Dtype
+from deplodock.ir.torch import Arg
+
+
+def pointwise(op: str, *names: str) -> Constructor:
+    """All operands converted to the dtype of the result."""
+    return lambda c: c.pointwise(op, *(c[n] for n in names))
+
+
+def compare(op: str, first: str = "self", second: str = "other") -> Constructor:
+    """Operands converted to the dtype that PyTorch promotes them to."""
+    return lambda c: c.pointwise(op, c[first], c[second], dtype=c.promoted(c[first], c[second]))
+
+
+def test(op: str) -> Constructor:
+    """A predicate of one floating value."""
+    return lambda c: c(op, c["self"])
+
+
+def logical(op: str, *names: str) -> Constructor:
+    """A logical operator: operands converted to b8 (x != 0)."""
+    return lambda c: c.pointwise(op, *(c[n] for n in names), dtype=Dtype.b8)
+
+
+def scaled(op: str) -> Constructor:
+    """self op alpha * other, rounded once."""
+    def construct(c: Call) -> Arg:
+        if c["alpha"] == 1:
+            return c.pointwise(op, c["self"], c["other"])
+        return c.cast(c.wide(op, c["self"], c.wide("mul", c["other"], c["alpha"])), c.dtype)
+    return construct
+
+
+def rsub(c: Call) -> Arg:
+    if c["alpha"] == 1:
+        return c.pointwise("sub", c["other"], c["self"])
+    return c.cast(c.wide("sub", c["other"], c.wide("mul", c["self"], c["alpha"])), c.dtype)
+
+
+def divide(c: Call) -> Arg:
+    op = {None: "div", "floor": "floor_divide", "trunc": "trunc_divide"}[c["rounding_mode"]]
+    return c.pointwise(op, c["self"], c["other"])
+
+
+def where(c: Call) -> Arg:
+    return c.where(c["condition"], c["self"], c["other"])
+
+
+def masked_fill(c: Call) -> Arg:
+    return c.where(c["mask"], c["value"], c["self"])
+
+
+def clamp(low: str, high: str) -> Constructor:
+    """min(max(x, low), high): NaN stays NaN."""
+    def construct(c: Call) -> Arg:
+        x = c["self"]
+        if (bound := c.get(low)) is not None:
+            x = c.pointwise("maximum", x, bound)
+        if (bound := c.get(high)) is not None:
+            x = c.pointwise("minimum", x, bound)
+        return x
+    return construct
+
+
+def isfinite(c: Call) -> Arg:
+    return c("bitwise_not", c("bitwise_or", c("isnan", c["self"]), c("isinf", c["self"])))
+
+
+def activation(op: str, *options: str) -> Constructor:
+    return lambda c: c(op, c.cast(c["self"], c.dtype), **{o: c[o] for o in options})
+
+
+def elu(c: Call) -> Arg:
+    options = {o: float(c[o]) for o in ("alpha", "scale", "input_scale")}
+    return c("elu", c.cast(c["self"], c.dtype), **options)
+
+
+def leaky_relu(c: Call) -> Arg:
+    return c("leaky_relu", c["self"], negative_slope=float(c["negative_slope"]))
+
+
+def softplus(c: Call) -> Arg:
+    return c("softplus", c["self"], beta=float(c["beta"]), threshold=float(c["threshold"]))
+
+
+
+# ---- casts and copies ------------------------------------------------------------------------------------------------
+
+def same(c: Call) -> Arg:
+    """An operator that only copies: its result is its operand."""
+    return c["self"]
+
+
+def nothing(c: Call) -> None:
+    """An assertion that PyTorch's own tracing has checked."""
+
+
+def cast(c: Call) -> Arg:
+    c.check_device(c.get("device"))
+    return c.cast(c["self"], c.dtype)
+
+
+def copy(c: Call) -> Arg:
+    return c.expand(c.cast(c["src"], c.dtype), c.shape)
+
+
+ROWS: dict[str, Constructor] = {
+    # pointwise
+    **each(lambda op: pointwise(op, "self"), """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin
+        cos tan atan tanh sigmoid erf floor ceil trunc round bitwise_not relu silu"""),
+    **rows(pointwise("sign", "self"), "sgn"),
+    **each(test, "isnan isinf"),
+    **rows(isfinite, "isfinite"),
+    **rows(scaled("add"), "add.Tensor add.Scalar"),
+    **rows(scaled("sub"), "sub.Tensor sub.Scalar"),
+    **rows(rsub, "rsub.Tensor rsub.Scalar"),
+    **rows(pointwise("mul", "self", "other"), "mul.Tensor mul.Scalar"),
+    **rows(pointwise("div", "self", "other"), "div.Tensor div.Scalar"),
+    **rows(divide, "div.Tensor_mode div.Scalar_mode"),
+    **rows(pointwise("floor_divide", "self", "other"), "floor_divide floor_divide.Scalar"),
+    **rows(pointwise("remainder", "self", "other"), "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor"),
+    **rows(pointwise("fmod", "self", "other"), "fmod.Tensor fmod.Scalar"),
+    **rows(pointwise("pow", "self", "exponent"), "pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar"),
+    **rows(pointwise("atan2", "self", "other"), "atan2"),
+    **rows(pointwise("maximum", "self", "other"), "maximum"),
+    **rows(pointwise("minimum", "self", "other"), "minimum"),
+    **rows(compare("eq"), "eq.Tensor eq.Scalar"),
+    **rows(compare("ne"), "ne.Tensor ne.Scalar"),
+    **rows(compare("lt"), "lt.Tensor lt.Scalar"),
+    **rows(compare("le"), "le.Tensor le.Scalar"),
+    **rows(compare("lt", "other", "self"), "gt.Tensor gt.Scalar"),
+    **rows(compare("le", "other", "self"), "ge.Tensor ge.Scalar"),
+    **rows(logical("bitwise_and", "self", "other"), "logical_and"),
+    **rows(logical("bitwise_or", "self", "other"), "logical_or"),
+    **rows(logical("bitwise_xor", "self", "other"), "logical_xor"),
+    **rows(logical("bitwise_not", "self"), "logical_not"),
+    **rows(pointwise("bitwise_and", "self", "other"),
+            "bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor __and__.Scalar"),
+    **rows(pointwise("bitwise_or", "self", "other"),
+            "bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor __or__.Scalar"),
+    **rows(pointwise("bitwise_xor", "self", "other"),
+            "bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor __xor__.Scalar"),
+    **rows(pointwise("bitwise_left_shift", "self", "other"),
+            "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar __lshift__.Tensor __lshift__.Scalar"),
+    **rows(pointwise("bitwise_right_shift", "self", "other"),
+            "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar __rshift__.Tensor __rshift__.Scalar"),
+    **rows(where, "where.self where.ScalarOther where.ScalarSelf where.Scalar"),
+    **rows(masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
+    **rows(clamp("min", "max"), "clamp clamp.Tensor clamp_min clamp_min.Tensor clamp_max clamp_max.Tensor"),
+    **rows(clamp("min_val", "max_val"), "hardtanh"),
+    **rows(activation("gelu", "approximate"), "gelu"),
+    **rows(elu, "elu"),
+    **rows(leaky_relu, "leaky_relu"),
+    **rows(softplus, "softplus"),
+    # casts and copies
+    **rows(same, "clone detach"),
+    **rows(nothing, "_assert_tensor_metadata"),
+    **rows(cast, "_to_copy"),
+    **rows(copy, "copy"),
+}
+"""ATen overload -> constructor."""

@@ -1,0 +1,83 @@
+"""Products of matrices, and attention."""
+from __future__ import annotations
+
+import math
+
+import torch
+
+from deplodock.capture.build import Call
+from deplodock.capture.operators.rows import Constructor, rows
+from deplodock.errors import TrainingMode
+from deplodock.ir.torch import Arg
+
+
+def matmul(first: str, second: str) -> Constructor:
+    """Vectors become matrices of one row or column; the result loses that dimension again."""
+    def construct(c: Call) -> Arg:
+        a, b = c[first], c[second]
+        if len(c.shape_of(a)) == 1:
+            a = c.reshape(a, (1, *c.shape_of(a)))
+        if len(c.shape_of(b)) == 1:
+            b = c.reshape(b, (*c.shape_of(b), 1))
+        *batch_a, m, _ = c.shape_of(a)
+        *batch_b, _, n = c.shape_of(b)
+        shape = (*torch.broadcast_shapes(tuple(batch_a), tuple(batch_b)), m, n)
+        return c.reshape(c("matmul", a, b, shape=shape), c.shape)
+    return construct
+
+
+def addmm(first: str, second: str) -> Constructor:
+    def construct(c: Call) -> Arg:
+        return c("addmm", c["self"], c[first], c[second], beta=float(c["beta"]), alpha=float(c["alpha"]))
+    return construct
+
+
+def einsum(c: Call) -> Arg:
+    xs = tuple(c["tensors"])
+    return c("einsum", xs, equation=explicit_equation(c["equation"], [len(c.shape_of(x)) for x in xs]))
+
+
+def explicit_equation(equation: str, ranks: list[int]) -> str:
+    """An einsum equation without blanks and dots, its output written out. `ranks`: each operand's number of dimensions."""
+    equation = equation.replace(" ", "")
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    dots = max((rank - len(t.replace("...", "")) for t, rank in zip(terms, ranks) if "..." in t), default=0)
+    unused = [l for l in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" if l not in equation]
+    fresh = "".join(unused[:dots])
+
+    def spelled(term: str, rank: int) -> str:
+        n = rank - len(term.replace("...", ""))
+        return term.replace("...", fresh[len(fresh) - n:])
+    if not arrow:
+        letters = left.replace("...", "").replace(",", "")
+        right = ("..." if "..." in left else "") + "".join(sorted(l for l in set(letters) if letters.count(l) == 1))
+    return ",".join(map(spelled, terms, ranks)) + "->" + right.replace("...", fresh)
+
+
+def attention(c: Call) -> Arg:
+    if c["dropout_p"]:
+        raise TrainingMode(c.source, found=f"scaled_dot_product_attention with dropout_p={c['dropout_p']}")
+    width = c.shape_of(c["query"])[-1]
+    scale = c["scale"] if c["scale"] is not None else 1 / math.sqrt(width) if width else math.inf
+    return c("scaled_dot_product_attention", c["query"], c["key"], c["value"], c["attn_mask"],
+             is_causal=c["is_causal"], scale=float(scale), enable_gqa=c["enable_gqa"])
+
+
+def embedding(c: Call) -> Arg:
+    return c("embedding", c["weight"], c["indices"])
+
+
+ROWS: dict[str, Constructor] = {
+    **rows(matmul("self", "other"), "matmul"),
+    **rows(matmul("self", "mat2"), "mm bmm"),
+    **rows(matmul("self", "vec"), "mv"),
+    **rows(matmul("self", "tensor"), "dot"),
+    **rows(lambda c: c("linear", c["input"], c["weight"], c["bias"]), "linear"),
+    **rows(addmm("mat1", "mat2"), "addmm"),
+    **rows(addmm("batch1", "batch2"), "baddbmm"),
+    **rows(einsum, "einsum"),
+    **rows(attention, "scaled_dot_product_attention"),
+    **rows(embedding, "embedding"),
+}
+"""ATen overload -> constructor."""
