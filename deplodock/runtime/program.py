@@ -3,7 +3,7 @@
     facts      every input has the shape, dtype, strides, alignment and device that the program was compiled for, or the
                call is a named error: kernels read what they were told is there
     constants  what depends on parameters only is computed when the program is loaded, and again when a parameter is not
-               what it was (its storage or its version counter changed)
+               what it was (another tensor, another storage, or another version); beyond a limit of memory, at each call
     memory     intermediates share one slab per stream; outputs are allocated anew for each call, so results stay valid
 
 The kernels run on a GPU (`launch.py`) or on the emulation of one (`emulation/`).
@@ -11,15 +11,16 @@ The kernels run on a GPU (`launch.py`) or on the emulation of one (`emulation/`)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Protocol
+from typing import Callable, Mapping, Protocol, Sequence
 
 import torch
 
 from deplodock.errors import BrokenFact, GradientWanted, UsageError
 from deplodock.ir import torch as torch_ir
 from deplodock.ir.loop import Buffer
-from deplodock.ir.plan import Kernel, Plan
+from deplodock.ir.plan import Plan
 from deplodock.lower.cuda import CudaKernel
+from deplodock.runtime import constants
 from deplodock.runtime.cache import Cache
 from deplodock.runtime.compile import Cubin, compile_all
 from deplodock.runtime.memory import Slab, plan_slab, size_of
@@ -43,6 +44,10 @@ class Loadable:
     arch: str
 
 
+LEAST = 64 << 20
+"""Bytes that constants may take in any case, where no limit is given; else as many as the parameters do."""
+
+
 def torch_dtype(d) -> torch.dtype:
     return getattr(torch, d.torch_name)
 
@@ -52,44 +57,51 @@ class CompiledProgram:
 
     parameters: tensors for plan.parameters, by name. They are read where they are, without copies, at each call: it is
     the tensors' own business what they hold by then.
-    device: "cpu" runs the emulation. Raises BrokenFact for a tensor the program was not compiled for, NoGpu or
+    device: "cpu" runs the emulation. store: the cache of machine code. limit: bytes that constants may take; those that
+    are beyond it are computed at each call. Raises BrokenFact for a tensor the program was not compiled for, NoGpu or
     LaunchFailed if the GPU is missing or refuses, KernelRejected if a kernel does not compile.
     """
 
-    def __init__(self, made: Loadable, parameters: dict[str, torch.Tensor], device: torch.device | str,
-                 store: Cache | None = None):
+    def __init__(self, made: Loadable, parameters: Mapping[str, torch.Tensor], device: torch.device | str,
+                 store: Cache | None = None, limit: int | None = None):
         plan = self.plan = made.plan
         self.device, self.values = torch.device(device), made.program.inputs
-        self.parameters = tuple(parameters[b.name] for b in plan.parameters)
         facts = {v.name: v for v in made.program.parameters}
         self._held_to = tuple(facts[b.name] for b in plan.parameters)
-        names = {b.name for b in plan.outputs}
-        used = names | {b.name for k in plan.kernels for b in k.reads}
-        self._constants = tuple(b for b in _written(plan.once) if b.name in used)
+        names = frozenset(b.name for b in plan.outputs)
+        if limit is None:
+            limit = max(LEAST, sum(map(size_of, plan.parameters)))
+        once, again = constants.split(plan, limit)
+        calls = tuple(plan.once[at] for at in again) + plan.kernels
+        used = (names | {b.name for k in calls for b in k.reads}) - {b.name for at in again for b in plan.once[at].writes}
+        self._constants = tuple(b for at in once for b in plan.once[at].writes if b.name in used)
         held = {b.name for b in (*plan.inputs, *plan.parameters, *self._constants)}
         self._outputs = tuple(dict.fromkeys(b for b in plan.outputs if b.name not in held))
         self._returns = _returns(made.program, plan, self._constants, self._outputs)
-        self._once_slab = plan_slab(plan.once, frozenset(b.name for b in self._constants))
-        self._slab = plan_slab(plan.kernels, frozenset(names))
+        self._once_slab = plan_slab(tuple(plan.once[at] for at in once), frozenset(b.name for b in self._constants))
+        self._slab = plan_slab(calls, names | {b.name for b in self._constants})
         self._slabs: dict[int, tuple[torch.Tensor, ...]] = {}
         self._held: tuple[torch.Tensor, ...] = ()
         self._seen: tuple | None = None
+        self._storages: tuple[torch.UntypedStorage, ...] = ()
+        self.recomputed = len(again)
 
         runner, self.cubins = self._loader(made, store)
-        split = len(plan.once)
-        self._once = runner(_live(made.kernels[:split]), _table((*plan.parameters, *self._constants), self._once_slab))
-        self._calls = runner(_live(made.kernels[split:]), _table(
+        kernels = made.kernels
+        self._once = runner(_live([kernels[at] for at in once]), _table((*plan.parameters, *self._constants), self._once_slab))
+        self._calls = runner(_live([*(kernels[at] for at in again), *kernels[len(plan.once):]]), _table(
             (*plan.inputs, *plan.parameters, *self._constants, *self._outputs), self._slab))
-        self._refresh()
+        if broken := self.hold(parameters):
+            raise broken
 
     def _loader(self, made: Loadable, store: Cache | None) -> tuple[Callable[..., Runner], tuple[Cubin, ...]]:
         """What makes a Runner of kernels for a table of buffers, and the machine code it uses."""
         if self.device.type == "cpu":
             return Emulated, ()
         from deplodock.runtime.launch import Gpu, Sequence
-        gpu, live = Gpu(self.device.index or 0), _live(made.kernels)
-        cubins = tuple(compile_all([(k.name, k.source) for k in live], made.arch, store))
-        code = {k.name: c for k, c in zip(live, cubins)}
+        gpu, sources = Gpu(self.device.index or 0), {k.name: k.source for k in _live(made.kernels)}
+        cubins = tuple(compile_all(list(sources.items()), made.arch, store))
+        code = dict(zip(sources, cubins))
         return lambda kernels, table: Sequence(gpu, tuple(gpu.load(k, code[k.name], table) for k in kernels)), cubins
 
     @property
@@ -104,51 +116,69 @@ class CompiledProgram:
 
     def __call__(self, *inputs: torch.Tensor, poison: bool = False) -> tuple[torch.Tensor, ...]:
         """poison: fill outputs and intermediates with NaN bytes before, so that what is never written shows."""
-        self.check(inputs)
-        self._refresh()
+        if broken := self.broken(inputs) or self.hold(self.parameters):
+            raise broken
+        return self.run(inputs, poison)
+
+    def run(self, inputs: Sequence[torch.Tensor], poison: bool = False) -> tuple[torch.Tensor, ...]:
+        """The outputs, for inputs and parameters that broken() and hold() have found nothing wrong with."""
         outputs, slab = tuple(map(self._empty, self._outputs)), self._slab_of_stream()
         if poison:
             for t in (*outputs, *slab):
                 t.view(-1).view(torch.uint8).fill_(0xFF)
-        tensors = (*inputs, *self.parameters, *self._held, *outputs)
+        tensors = (*inputs, *self._tensors, *self._held, *outputs)
         self._calls.run(tensors + slab)
         return tuple(make(tensors) for make in self._returns)
 
-    def check(self, inputs: tuple[torch.Tensor, ...]) -> None:
-        """BrokenFact for the first input that is not what the program was compiled for."""
+    def broken(self, inputs: Sequence[torch.Tensor]) -> BrokenFact | None:
+        """What is wrong with the first input that is not what the program was compiled for; None if none is.
+
+        UsageError for another number of inputs, GradientWanted for one that requires a gradient.
+        """
         if len(inputs) != len(self.values):
             raise UsageError(title="wrong number of inputs", found=str(len(inputs)),
                              expected=f"{len(self.values)}: {' '.join(v.name for v in self.values)}",
                              advice="pass the tensors that the program was captured with, in order")
         for value, t in zip(self.values, inputs):
-            self._require(value, t)
+            if found := self._difference(value, t):
+                return found
             if t.requires_grad and torch.is_grad_enabled():
                 raise GradientWanted(name=value.name)
+        return None
 
-    def _require(self, value: torch_ir.Value, t: torch.Tensor) -> None:
-        if (t.shape != value.shape or t.dtype is not torch_dtype(value.dtype) or t.stride() != value.strides
-                or t.device.type != self.device.type or t.data_ptr() % value.alignment):
-            self._refuse(value, t)
+    def hold(self, parameters: Mapping[str, torch.Tensor]) -> BrokenFact | None:
+        """Takes these parameters, and computes the constants if one is not what it was when they were last computed.
 
-    def _refuse(self, value: torch_ir.Value, t: torch.Tensor) -> None:
+        What is wrong with the first that the program was not compiled for, if one is; then nothing has changed. A tensor
+        made under torch.inference_mode() does not count its versions: constants are then computed each time.
+        """
+        tensors = tuple(parameters[b.name] for b in self.plan.parameters)
+        now = tuple((id(p), p.data_ptr(), object() if p.is_inference() else p._version) for p in tensors)
+        if now != self._seen:
+            for value, p in zip(self._held_to, tensors):
+                if found := self._difference(value, p):
+                    return found
+            constants = tuple(map(self._empty, self._constants))
+            self._once.run((*tensors, *constants, *self._room(self._once_slab)))
+            self._seen, self._held = now, constants
+            # Storages are kept, so that no later one can have the address of one that was seen.
+            self._tensors, self._storages = tensors, tuple(p.untyped_storage() for p in tensors)
+            self.parameters = parameters
+        return None
+
+    def _difference(self, value: torch_ir.Value, t: torch.Tensor) -> BrokenFact | None:
+        """The first fact that a tensor breaks."""
+        if (t.shape == value.shape and t.dtype is torch_dtype(value.dtype) and t.stride() == value.strides
+                and t.device.type == self.device.type and not t.data_ptr() % value.alignment):
+            return None
         for fact, wanted, given in (("shape", value.shape, tuple(t.shape)), ("dtype", torch_dtype(value.dtype), t.dtype),
                                     ("device", self.device.type, t.device.type), ("strides", value.strides, t.stride())):
-            if wanted != given and not (fact == "strides" and _same_layout(value.shape, wanted, given)):
-                raise BrokenFact(name=value.name, fact=fact, wanted=str(wanted), given=str(given))
+            if wanted != given and not (fact == "strides" and same_layout(value.shape, wanted, given)):
+                return BrokenFact(name=value.name, fact=fact, wanted=str(wanted), given=str(given))
         if t.data_ptr() % value.alignment:
-            raise BrokenFact(name=value.name, fact="alignment", given=hex(t.data_ptr()),
-                             wanted=f"an address that is a multiple of {value.alignment} bytes")
-
-    def _refresh(self) -> None:
-        """Computes the constants if a parameter is not what it was when they were last computed."""
-        now = tuple((p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.parameters)
-        if now == self._seen:
-            return
-        for value, p in zip(self._held_to, self.parameters):
-            self._require(value, p)
-        self._held = tuple(map(self._empty, self._constants))
-        self._once.run((*self.parameters, *self._held, *self._room(self._once_slab)))
-        self._seen = now
+            return BrokenFact(name=value.name, fact="alignment", given=hex(t.data_ptr()),
+                              wanted=f"an address that is a multiple of {value.alignment} bytes")
+        return None
 
     def _empty(self, b: Buffer) -> torch.Tensor:
         return torch.empty([a.extent for a in b.axes], dtype=torch_dtype(b.dtype), device=self.device)
@@ -177,13 +207,9 @@ class Emulated:
         run_program(self.kernels, {name: tensors[at] for name, at in self.table.items()})
 
 
-def _live(kernels: tuple[CudaKernel, ...]) -> tuple[CudaKernel, ...]:
+def _live(kernels: Sequence[CudaKernel]) -> tuple[CudaKernel, ...]:
     """Those that have something to do: a launch over nothing is none."""
     return tuple(k for k in kernels if k.grid > 0)
-
-
-def _written(kernels: tuple[Kernel, ...]) -> tuple[Buffer, ...]:
-    return tuple(b for k in kernels for b in k.writes)
 
 
 def _table(buffers: tuple[Buffer, ...], slab: Slab) -> dict[str, int]:
@@ -211,6 +237,6 @@ def _result(at: int, shape: tuple[int, ...], copy: bool) -> Callable:
     return lambda tensors: tensors[at].view(shape)
 
 
-def _same_layout(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+def same_layout(shape: tuple[int, ...], a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     """Whether strides differ only where it does not matter: along dimensions of one element, or in an empty tensor."""
     return 0 in shape or all(x == y for n, x, y in zip(shape, a, b) if n != 1)

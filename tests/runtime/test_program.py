@@ -1,6 +1,8 @@
 """A compiled program around hand-written kernels, on the emulation: facts, constants, memory, results."""
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -89,6 +91,45 @@ def test_constants_follow_their_parameters(affine, weight):
     weight.data = torch.ones(N + 1)
     with pytest.raises(BrokenFact, match="w has another shape"):
         affine(given)
+
+
+def test_a_parameter_that_is_replaced_is_seen(affine, weight):
+    given = torch.randn(N)
+    for _ in range(3):                       # freed memory comes back at the same address
+        other = torch.randn(N)
+        assert affine.hold({"w": other}) is None
+        assert torch.equal(affine(given)[0], 2 * (given + 3 * other))
+        del other
+    assert "w has another dtype" in str(affine.hold({"w": weight.double()}))
+    for _ in range(3):
+        weight.data = torch.randn(N)
+        affine.hold({"w": weight})
+        assert torch.equal(affine(given)[0], 2 * (given + 3 * weight))
+
+
+def test_parameters_that_count_no_versions_are_read_each_time():
+    with torch.inference_mode():
+        weight, given = torch.randn(N), torch.randn(N)
+        made = program([x], [w], [kernel("fold", c, [w], "3 * w[i]")], [kernel("add", y, [x, c], "x[i] + c[i]")], [y])
+        compiled = CompiledProgram(made, {"w": weight}, "cpu")
+        weight.mul_(2)
+        assert torch.equal(compiled(given)[0], given + 3 * weight)
+
+
+def test_constants_beyond_the_limit_are_computed_at_each_call(weight):
+    """e from d from c: with room for one of the two that calls read, d is kept and e computed anew, from d."""
+    e, m = buffer("e", "constant"), buffer("m", "constant")
+    once = [kernel("one", c, [w], "2 * w[i]"), kernel("two", d, [c], "c[i] + 1"), kernel("three", e, [d], "d[i] + 1"),
+            kernel("four", m, [c], "-c[i]")]
+    once[1] = replace(once[1][0], cost=2.0), once[1][1]
+    made = program([x], [w], once, [kernel("add", y, [x, d, e, m], "x[i] + d[i] + e[i] + m[i]")], [y])
+    given = torch.randn(N)
+    for limit, recomputed, held in ((None, 0, 3), (4 * N, 3, 1), (0, 4, 0)):
+        compiled = CompiledProgram(made, {"w": weight}, "cpu", limit=limit)
+        assert compiled.recomputed == recomputed and compiled.memory["constants"] == held * 4 * N
+        for _ in range(2):
+            assert torch.allclose(compiled(given)[0], given + 2 * weight + 3)
+            weight.add_(1)
 
 
 def test_constants_are_computed_once(affine, monkeypatch):
