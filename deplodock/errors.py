@@ -236,6 +236,13 @@ class BrokenFact(DeplodockError):
     advice = "pass such a tensor, or compile the program for this one"
 
 
+class TooManyVariants(DeplodockError):
+    """A compiled module is called in more ways than it may have programs for. Facts: count, found (what is new)."""
+    title = "more than {count} variants of one module"
+    expected = "calls whose arguments agree with one of the {count} that were compiled for"
+    advice = "pad arguments to few shapes, or allow more: deplodock.compile(.., variants=N)"
+
+
 class GradientWanted(DeplodockError):
     """A compiled program is asked for gradients. Facts: name (of the input)."""
     title = "input {name} requires a gradient"

@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils._pytree import TreeSpec, tree_structure, tree_unflatten
 
+from deplodock.capture.build import unique
 from deplodock.capture.code import Text, as_forward
 from deplodock.capture.export import decompose, export, leaves
 from deplodock.capture.graph import absent_outputs, outputs_of, translate
@@ -143,14 +144,31 @@ def _call_program(file: str, name: str, scope: dict[str, object]):
     return program(given)
 
 
+def as_module(function: nn.Module | Callable) -> nn.Module:
+    """A function as a module whose submodules are the modules that the function uses: a method's own, those of its
+    closure, and globals that it names. So their parameters have places, like those of any module."""
+    if isinstance(function, nn.Module):
+        return function
+    module = nn.Module()
+    module.forward = as_forward(function)
+    used: dict[str, object] = {}
+    if inspect.isfunction(function):
+        names = inspect.getclosurevars(function)
+        used = {**names.globals, **names.nonlocals}
+    elif inspect.ismethod(function):
+        used = {"self": function.__self__}
+    for name, value in used.items():
+        if isinstance(value, nn.Module):
+            module.add_module(unique(name, dir(module)), value)
+    return module
+
+
 def capture_module(module: nn.Module | Callable, args: tuple = (), kwargs: dict | None = None) -> Captured:
     """A module, or a function of tensors, as it computes on inputs of these shapes, dtypes and strides.
 
     Captured.inputs are the tensors in args and kwargs that it reads, Captured.positions where they stand among all.
     """
-    if not isinstance(module, nn.Module):
-        function, module = module, nn.Module()
-        module.forward = as_forward(function)
+    module = as_module(module)
     for number, t in enumerate(leaves((args, kwargs))):
         if isinstance(t, torch.Tensor):
             checked_dtype(f"input {number}", t)

@@ -166,6 +166,10 @@ class CompiledProgram:
             self.parameters = parameters
         return None
 
+    def forget(self) -> None:
+        """Constants are computed anew at the next call, whatever the parameters' versions say."""
+        self._seen = None
+
     def _difference(self, value: torch_ir.Value, t: torch.Tensor) -> BrokenFact | None:
         """The first fact that a tensor breaks."""
         if (t.shape == value.shape and t.dtype is torch_dtype(value.dtype) and t.stride() == value.strides
