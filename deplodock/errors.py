@@ -221,10 +221,10 @@ class EmulationFault(DeplodockError):
     faults: tuple = ()
 
 
-class IndexOutOfRange(DeplodockError):
+class IndexOutOfRange(DeplodockError, IndexError):
     """A loaded index selects nothing, which stops the program. Facts: found."""
     title = "index out of range"
-    expected = "indices that are inside the dimension they select from; negative ones count from its end"
+    expected = "indices inside the dimension that they select from (x[index] counts negative ones from its end)"
     advice = "check the tensor of indices that the program was called with"
 
 

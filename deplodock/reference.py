@@ -50,7 +50,7 @@ def evaluate(node: Node, values: Mapping[str, torch.Tensor], device: torch.devic
     def value(a):
         match a:
             case Arg(name): return values[name]
-            case tuple() if a and isinstance(a[0], Arg): return [values[x.name] for x in a]
+            case tuple() if any(isinstance(x, Arg) for x in a): return [value(x) for x in a]
         return a
     return operate(node.op, {name: value(a) for name, a in node.args}, node.shape, wide_dtype(node.dtype), device)
 
@@ -145,6 +145,10 @@ def _attention(q, k, v, mask, is_causal, scale, enable_gqa):
     return torch.softmax(scores, -1).masked_fill(dead, 0) @ v
 
 
+def _index(x, indices):
+    return x[tuple(slice(None) if i is None else i.long() for i in indices)]
+
+
 def _slice(x, dim, start, stop, step):
     return x[(slice(None),) * dim + (slice(start, stop, step),)]
 
@@ -175,6 +179,8 @@ MEANING: dict[str, Callable] = {
     "einsum": lambda xs, equation: torch.einsum(equation, *xs),
     "scaled_dot_product_attention": _attention,
     "embedding": lambda weight, indices: weight[indices],
+    "gather": lambda x, index, dim: torch.gather(x, dim, index.long()),
+    "index": _index,
     "permute": lambda x, dims: x.permute(dims),
     "slice": _slice,
     "select": lambda x, dim, index: x.select(dim, index),

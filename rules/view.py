@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Body, Gathered, Index, Iota, cast, const, index, load, op, where
+from deplodock.ir.loop import Body, Index, Iota, cast, const, index, load, op, where
 from deplodock.ir.tensor import Elements, Shape, Tensor, dtype, index_map, places, read, shape, torch_op
 from deplodock.law import law, rewrite
 
@@ -79,12 +79,6 @@ def arange_def(start: Number, step: Number, shape: Shape, dtype: Dtype):
     return rewrite(torch_op.arange(start, step, shape, dtype)).to(counted(start, step, shape, dtype))
 
 
-@law("exact")
-def embedding_def(weight: Tensor, indices: Tensor):
-    """embedding(w, ids)[i .., d] = w[ids[i ..], d]"""
-    return rewrite(torch_op.embedding(weight, indices)).to(gathered(weight, indices))
-
-
 # ---- the right sides that take more than an expression ---------------------------------------------------------------
 
 def reshaped(x: Tensor, to: Shape) -> Elements:
@@ -142,15 +136,9 @@ def counted(start: Number, step: Number, to: Shape, d: Dtype) -> Elements:
     return Elements((axis,), cast(d, cast(c, Iota(index(axis))) * const(c, step) + const(c, start)))
 
 
-def gathered(table: Tensor, ids: Tensor) -> Elements:
-    """Rows of a table, by an index loaded for each element of ids."""
-    rows, column = places(shape(ids)), Axis("d", shape(table)[1])
-    return Elements((*rows, column), load(table, Gathered(read(ids, rows), shape(table)[0]), column))
-
-
 DEFINITIONS = {
     "reshape": (load_reshape,), "expand": (load_expand,), "permute": (load_transpose,), "slice": (load_slice,),
     "select": (load_select,), "cat": (load_concat,), "tril": (tril_def,), "triu": (triu_def,), "full": (full_def,),
-    "arange": (arange_def,), "embedding": (embedding_def,),
+    "arange": (arange_def,),
 }
 """The laws that have an operator of Torch IR as their left side."""

@@ -11,6 +11,9 @@ from deplodock.reference import MEANING, operate
 LARGEST = 8
 """Integers that nothing is known about are drawn below this: small enough to count, shift and index with."""
 
+MOVING = ("cast", "reshape", "expand", "permute", "slice", "select")
+"""Operators whose results hold nothing but their operand's values."""
+
 
 def examples(program: Program, seed: int) -> dict[str, torch.Tensor]:
     """A tensor for each input and parameter, by name, with the facts that the program states of it."""
@@ -50,9 +53,15 @@ def _drawn(v: Value, count: int, limit: int, generator: torch.Generator) -> torc
 def _limit(name: str, program: Program) -> int:
     """What an integer input must stay below: the rows of every table that it is an index of."""
     shapes = {v.name: v.shape for v in (*program.inputs, *program.parameters, *program.nodes)}
-    readers = [n for n in program.nodes if n.op == "embedding" and n.arg("indices") == Arg(name)]
-    rows = [shapes[n.arg("weight").name][0] for n in readers]
-    return max(1, min([LARGEST, *rows] if not rows else rows))
+    same, rows = {Arg(name)}, []
+    for n in program.nodes:
+        match n.op:
+            case op if op in MOVING and n.arg("x") in same: same.add(Arg(n.name))
+            case "embedding" if n.arg("indices") in same: rows.append(shapes[n.arg("weight").name][0])
+            case "gather" if n.arg("index") in same: rows.append(shapes[n.arg("x").name][n.arg("dim")])
+            case "index":
+                rows += [size for i, size in zip(n.arg("indices"), shapes[n.arg("x").name]) if i in same]
+    return max(1, min(rows, default=LARGEST))
 
 
 def graph_of(program: Program) -> torch.fx.GraphModule:
@@ -79,7 +88,7 @@ def run_operator(op: str, names: tuple[str, ...], given: tuple, shape: tuple[int
                  device: torch.device) -> torch.Tensor:
     """One operator of Torch IR in its own dtype."""
     def tensors(a) -> bool:
-        return isinstance(a, tuple) and a and isinstance(a[0], torch.Tensor)
+        return isinstance(a, tuple) and any(isinstance(x, torch.Tensor) for x in a)
     args = {n: list(a) if tensors(a) else a for n, a in zip(names, given)}
     return operate(op, args, shape, dtype, device, OWN_OPERATORS)
 

@@ -557,5 +557,17 @@ class _Substitution:
             case Axis(): return self.to.get(a, index(a))
             case FloorDiv(i, n): return self.index(i) // n
             case Mod(i, n): return self.index(i) % n
-            case Gathered(b, n): return index(Gathered(self.term(b), n))
+            case Gathered(b, n): return index(Gathered(self.within(b), n))
         return index(a)
+
+    def within(self, b: Body) -> Body:
+        """A loaded index, 0 where it is asked for outside of the axes that it is defined over: there it is no index."""
+        out = self.term(b)
+        for a in sorted(b.free):
+            if isinstance(a, Axis) and a in self.to:
+                (lo, hi), at = self.to[a].range, Iota(self.to[a])
+                if lo < 0:
+                    out = where(op("le", const(Dtype.i64, 0), at), out, const(dtype(out), 0))
+                if hi >= a.extent:
+                    out = where(op("lt", at, const(Dtype.i64, a.extent)), out, const(dtype(out), 0))
+        return out

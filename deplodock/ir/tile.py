@@ -12,7 +12,7 @@
            | Slice(reg, source, offsets)             some registers of a tile
            | Convert(reg, source)                    another layout, through shared memory
            | Exchange(reg, source, axis)             source read backwards along an axis of two
-           | Check(reg, extent)                      stop the program unless 0 <= every element < extent
+           | Check(reg, extent, coords)              stop the program unless 0 <= every element < extent
            | Mma(acc, a, b, atom)                    acc += a b; a, b: registers, or, with wgmma, parts of shared tiles
            | MmaFence(accs) | MmaCommit() | MmaWait(n, accs)      wgmma: registers are ready; a group ends; all but n
              groups are done
@@ -258,8 +258,10 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Check:
+    """coords: where one of them reaches its limit there is no element, and nothing is checked."""
     src: Reg
     extent: int
+    coords: tuple[Coord, ...]
 
 
 @dataclass(frozen=True, slots=True)

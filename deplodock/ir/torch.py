@@ -3,7 +3,7 @@
     Program = inputs, parameters, nodes, outputs
     Node    = name, op, arguments, shape, dtype, source        name = op(arguments)
     op      = the operator's public name: "softmax", "linear", "scaled_dot_product_attention" ..: OPERATORS has all
-    operand: Arg (an input, a parameter or an earlier node), a Python number, None, or a tuple of Args (cat, einsum)
+    operand: Arg (an input, a parameter or an earlier node), a Python number, None, or a tuple of these (cat, index)
     option:  a number, bool, None, Dtype, str, or a tuple of these
 
 Arguments are bound: each has its name, and defaults are filled in, so a reader of the IR never needs torch's schema.
@@ -55,6 +55,8 @@ OPERATORS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("einsum", "xs", "equation"),
         ("scaled_dot_product_attention", "q k v mask", "is_causal scale enable_gqa"),
         ("embedding", "weight indices", ""),
+        ("gather", "x index", "dim"),
+        ("index", "x indices", ""),
         ("permute", "x", "dims"),
         ("slice", "x", "dim start stop step"),
         ("select", "x", "dim index"),
@@ -76,6 +78,10 @@ OPERATORS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     addmm                    beta * input + alpha * (a @ b), rounded once; a and b have the same two or three dimensions
     einsum                   equation has letters only, an explicit output, no blanks
     scaled_dot_product_attention   scale is a number; mask (None, b8, or q's dtype) broadcasts to the scores
+    embedding, gather        an index outside of its dimension stops the program; so it does in `index`, where
+                             negative ones count from the end
+    gather                   element (.., i, ..) is x[.., index[.., i, ..], ..]; index_select is one of an expanded index
+    index                    x[indices]: an index or None for each of the first dimensions of x; take is one of a flat x
     arange                   start + step * i, along the one dimension of the node
 """
 

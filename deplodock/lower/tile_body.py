@@ -11,6 +11,7 @@ from typing import Iterable
 
 import numpy as np
 
+from deplodock.errors import IndexOutOfRange
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.layout import Layout, Shared
 from deplodock.ir.loop import (Axis, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Load, Mod, Op, RoundTo, Term,
@@ -21,6 +22,7 @@ from deplodock.ir.tile import (Access, Check, Compare, Convert, Coord, Copy, Exc
                                LoadShared, Map, Mask, Predicate, Reg, SharedTile, Slice)
 from deplodock.lower.box import box
 from deplodock.lower.flatten import outer_folds
+from deplodock.lower.ranges import int_range
 from deplodock.lower.structure import affine, negated, slack
 from deplodock.lower.tile_scope import Scope
 
@@ -110,7 +112,7 @@ def folded(b: Term, args: tuple[Const, ...]) -> Const:
 
 
 def _where(s: Scope, b: Term, conditions, p: Term, a: Term, other: Term, layout: Layout, stage: bool) -> Reg | Const:
-    if is_padded(b):
+    if is_padded(b) and set(s.tiled(p.free)) <= set(s.tiled(a.free)):
         with guarded(s, conditions):
             return lower(s, a, layout, stage)                    # what is not read is zero
     if conditions and any(gathers(i for c in conditions for i in (c.left, c.right))):
@@ -168,6 +170,14 @@ def guarded(s: Scope, conditions: tuple[Compare, ...]):
     s.guards = before
 
 
+@contextmanager
+def unguarded(s: Scope):
+    """Within it, all is read that is there."""
+    before, s.guards = s.guards, ()
+    yield
+    s.guards = before
+
+
 def bounds(s: Scope, dims: Iterable[int], indices: Iterable[Index]) -> tuple[Compare, ...]:
     """Guards for the dimensions that an index may leave, beside those that hold already."""
     out = []
@@ -197,7 +207,8 @@ def fit(s: Scope, a: Reg | Const, layout: Layout) -> Reg | Const:
 def gathered(s: Scope, i: Index, layout: Layout | None) -> tuple[Index, tuple[Coord, ...]]:
     """An index with an axis in place of each loaded integer, and the coordinates of these axes.
 
-    The integers are checked against their extents, and nothing is read where they are outside. layout: None where no
+    The integers are checked against their extents, unless they cannot leave them, and nothing is read where they are
+    outside. layout: None where no
     registers may be needed.
     """
     out, coords = index(i.const), []
@@ -205,13 +216,17 @@ def gathered(s: Scope, i: Index, layout: Layout | None) -> tuple[Index, tuple[Co
         match atom:
             case Gathered(body, n):
                 s.require(layout is not None, "a tile that is read at a loaded index is not staged in shared memory")
-                value = lower(s, body, layout)
-                if isinstance(value, Const):
-                    part = index(int(value.value))
+                with unguarded(s):                   # an index counts where what it selects is masked as well
+                    value = lower(s, body, layout)
+                known = int_range(body)
+                if isinstance(value, Const) or known[0] == known[1]:
+                    part = index(int(value.value if isinstance(value, Const) else known[0]))
+                    if not 0 <= part.const < n:
+                        raise IndexOutOfRange(found=f"index {part.const} is out of range for a dimension of {n}")
                 else:
                     axis = Axis(f"{value.name}[]", n + 1)            # never of extent 1, which would be index 0
-                    if not s.find(("checked", value, n)):
-                        s.emit(Check(value, n))
+                    if not (0 <= known[0] and known[1] < n or s.find(("checked", value, n))):
+                        s.emit(Check(value, n, s.coords(body.free)))
                         s.levels[-1].memo["checked", value, n] = True
                     coords.append(Coord(axis, index(0), 0, None, value))
                     part = index(axis)

@@ -6,7 +6,7 @@ from typing import Callable
 from deplodock.ir import tile
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.expression import Address, Binary, Element, Expr, Int, Name, Not, both, call, choose, compare
-from deplodock.ir.kernel import CTYPE, Array, Do, Let, Set, Stmt, registers
+from deplodock.ir.kernel import CTYPE, Array, Do, If, Let, Set, Stmt, registers
 from deplodock.ir.layout import Layout
 from deplodock.ir.loop import Const
 from deplodock.lower import operators
@@ -109,8 +109,14 @@ def pairs_stay(mine: Layout, source: Layout, off: dict[str, int]) -> bool:
 
 
 def check(e: Emit, s: tile.Check) -> None:
-    value = read(e, s.src, s.src.layout)
-    e.each(s.src.layout.size, lambda r: (Do(call("dd_check", value(r), s.extent)),))
+    value, layout = read(e, s.src, s.src.layout), s.src.layout
+
+    def body(r: Expr) -> tuple[Stmt, ...]:
+        at = e.coordinates(s.coords, layout, r)
+        exists = both(*(compare("<", at(c.axis), c.limit) for c in s.coords if c.limit is not None))
+        do = Do(call("dd_check", value(r), s.extent))
+        return (do,) if exists == Int(1) else (If(exists, (do,)),)
+    e.each(layout.size, body)
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------

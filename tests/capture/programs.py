@@ -79,6 +79,10 @@ x.split((1, 7), -1), x.chunk(3, -1), torch.tensor_split(x, 3, 2), x[1], x[:, -1]
 torch.cat((x, y), 1), torch.cat((x, y.half()), -1), torch.cat((torch.zeros(0), x.view(-1))), torch.stack((x, y), 1), \
 torch.stack((x,)), torch.hstack((x, y)), x.repeat(1, 2, 1), x.repeat(2, 1, 1, 1), x.repeat_interleave(2, 1), \
 x.repeat_interleave(3), torch.tile(x, (2, 1)), x.view_as(y), x[1, 2, 3], x[:, None, 1:2]""",
+    "indices": """
+x = torch.randn(5, 7); i = torch.tensor([0, 4, -2]); g = torch.randint(0, 5, (3, 7))
+x[i], x[:, i], x[i, None, i], x[:, None][i, :, i], x.index_select(1, i + 2), x.gather(0, g), x.take(g), \
+x.take_along_dim(g, 0), x[i.int()], x[[1, 2]], torch.tensor(2.).index_select(0, torch.tensor(0))""",
     "embedding": "e = nn.Embedding(10, 4); i = torch.randint(0, 10, (2, 3)); e(i), F.embedding(i, torch.randn(12, 4))",
     "made inside": """
 x = torch.randn(4, 4)

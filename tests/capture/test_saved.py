@@ -12,6 +12,7 @@ PROGRAMS = {
     "rms norm and linear": "nn.Linear(16, 8)(nn.RMSNorm(16)(torch.randn(4, 16)))",
     "attention": "q, k = torch.randn(2, 4, 8, 16), torch.randn(2, 2, 8, 16)\n"
                  "F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)",
+    "indices": "x = torch.randn(5, 7); i = torch.randint(0, 4, (3,)); x[:, i, None], x.index_select(0, i), x.take(i)",
     "embedding": "ids = torch.randint(0, 5, (7,)); nn.Embedding(5, 12)(ids).half()",
     "strides, offsets and shared storage": "x = torch.randn(6, 8); x[1:, ::2].t() * x[0].expand(4, 8)[:, :5]",
     "what the program makes": "torch.where(torch.ones(4, 4).tril() > 0, torch.randn(4, 4), torch.arange(4.0))",

@@ -197,6 +197,17 @@ torch.ones(3, 2), torch.zeros(2, dtype=torch.int32), torch.full((2, 2), 7), torc
 x = torch.randn(3, 4); x, x.T, x.T.T, x
 """
 
+INDICES = """
+x = torch.randn(5, 7); i = torch.tensor([0, 4, 2, -1]); j = torch.tensor([[3], [0]]); g = torch.randint(0, 5, (3, 7))
+(x[i], x[:, j], x[i[:, None], i], x[None][j * 0, :, i % 7], x[None, :, None][:, i, :, j], x.gather(0, g), x.take(g),
+ x.gather(1, g[:, :2].int()), x[:0][:, i])
+
+x = torch.randn(5, 7); i = torch.tensor([4, 0]); s = torch.tensor(2.)
+(x.index_select(0, i), x.index_select(1, i.int()), x.index_select(0, torch.tensor(3)), x.take_along_dim(i[:, None], 0),
+ s.gather(0, i * 0), s.index_select(0, i[1:]), x.gather(0, i.new_zeros(0, 7)), x[i.new_zeros(0)], x[[0, 1]],
+ x[torch.arange(3) + 1], F.embedding(i, x))
+"""
+
 HALVES = """
 x = torch.randn(5, 7).bfloat16(); y = (torch.rand(7) + .5).bfloat16()
 (x + y, x * 0.1, x - 3, x / y, y ** 3, y ** .5, x.add(x, alpha=3), x * x * x)
@@ -250,7 +261,7 @@ F.softmax(q @ k.mT * 8 ** -.5 + m, -1) @ k
 """
 
 
-GROUPS = (POINTWISE, INTEGERS, REDUCTIONS, PRODUCTS, ATTENTION, VIEWS, HALVES)
+GROUPS = (POINTWISE, INTEGERS, REDUCTIONS, PRODUCTS, ATTENTION, VIEWS, INDICES, HALVES)
 
 
 @pytest.mark.parametrize("text", [program for group in GROUPS for program in group.strip().split("\n\n")])

@@ -64,10 +64,6 @@ def attention(c: Call) -> Arg:
              is_causal=c["is_causal"], scale=float(scale), enable_gqa=c["enable_gqa"])
 
 
-def embedding(c: Call) -> Arg:
-    return c("embedding", c["weight"], c["indices"])
-
-
 ROWS: dict[str, Constructor] = {
     **rows(matmul("self", "other"), "matmul"),
     **rows(matmul("self", "mat2"), "mm bmm"),
@@ -78,6 +74,5 @@ ROWS: dict[str, Constructor] = {
     **rows(addmm("batch1", "batch2"), "baddbmm"),
     **rows(einsum, "einsum"),
     **rows(attention, "scaled_dot_product_attention"),
-    **rows(embedding, "embedding"),
 }
 """ATen overload -> constructor."""
