@@ -151,6 +151,7 @@ class Shape:
     def _chain(self, r: dict) -> dict:
         loops = [l for part in self.parts for l in every(part.loops)]
         knobs = {"stages": r["stages"], "atom": "mma"} | {f"tile.{l.axis.name}": round_up(l.axis.extent, 16) for l in loops}
+        knobs |= {f"tile.{l.axis.name}": 1 for l in loops if around(l)}
         knobs |= {f"tile.{a.name}": r["keys"] for a in self._key_axes()}
         knobs |= {f"tile.{a.name}": 1 for a in self.depth[:-1]} | {f"tile.{self.depth[-1].name}": round_up(self.depth[-1].extent, 16)}
         knobs |= self._tiles(self.rows, r["bm"]) | {f"warps.{self.rows[-1].name}": r["wm"]}
@@ -166,8 +167,10 @@ class Shape:
         return knobs
 
     def _key_axes(self) -> list[Axis]:
-        """The axis of each loop around a product: where the maximum of the scores comes first, keys are swept twice."""
-        return [l.axis for part in self.parts for l in every(part.loops) if any(i.products for i in every(l.inside))]
+        """The axes of loops around a product that are axes of its result: where the maximum of the scores comes first,
+        keys are swept twice."""
+        return [l.axis for part in self.parts for l in every(part.loops)
+                if any(l.axis in p.rows | p.columns for i in every(l.inside) for p in i.products)]
 
     def _order(self) -> dict:
         """Where a mask shortens the loop of late tiles' neighbours, the longest tiles of all batches come first."""

@@ -30,6 +30,12 @@ class Spread:
         """The tile of the axis is a multiple of this many elements."""
         return self.vec * self.lanes * self.warps
 
+    def meets(self, other: Spread) -> bool:
+        """Whether some lane or warp bit belongs to both."""
+        return any(max(at, o_at) < min(at + log2(n), o_at + log2(m)) for at, n, o_at, m in (
+            (self.lane_at, self.lanes, other.lane_at, other.lanes),
+            (self.warp_at, self.warps, other.warp_at, other.warps)))
+
 
 def blocked(axes: Sequence[str], span: Mapping[str, int], spread: Mapping[str, Spread], warp_bits: int) -> Layout:
     """A tile over `axes` (the last one fastest in registers) of span[a] elements each, spread as the schedule says."""
@@ -185,6 +191,18 @@ def copy_layout(shared: Shared, vec: int, warp_bits: int) -> Layout:
     step = next(s for a, s in left if a == outermost)
     repeats.append((outermost, step, -(-shared.spans[0] // step)))
     return Layout(tuple(d for d in repeats if d[2] > 1), tuple(bits[:5]), tuple(bits[5:]))
+
+
+def dealt(shared: Shared, vec: int, warp_bits: int) -> Layout:
+    """Threads over a shared tile, exactly: vec elements each, then lanes and warps as far as its axes are powers of two;
+    threads that are left hold copies, elements that are left are repeats."""
+    digits = digits_of((*shared.row, shared.col), {shared.col: shared.cols, **dict(zip(shared.row, shared.spans))})
+    first = [(shared.col, 1 << i, 2) for i in range(log2(vec))]
+    rest = [d for d in digits if d not in first]
+    bits = [d for d in rest if d[2] == 2][:5 + warp_bits]
+    threads: list[Bit] = [d[:2] for d in bits]
+    threads += [None] * (5 + warp_bits - len(bits))
+    return Layout((*first, *(d for d in rest if d not in bits)), tuple(threads[:5]), tuple(threads[5:]))
 
 
 def conflicts(layout: Layout, shared: Shared) -> int:

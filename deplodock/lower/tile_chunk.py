@@ -14,7 +14,7 @@ from deplodock.ir.layout import Layout, Shared, log2
 from deplodock.ir.loop import Axis, Buffer, Cast, Const, Iota, Load, Op, Term, const, dtype, index, op, where
 from deplodock.ir.tile import Mma, MmaCommit, MmaFence, MmaWait, Operand, Promote, Reduce, Reg, SharedTile, StoreShared
 from deplodock.lower.flatten import identity
-from deplodock.lower.layout import copy_layout
+from deplodock.lower.layout import copy_layout, dealt
 from deplodock.lower.structure import affine
 from deplodock.lower.tile_body import guarded, is_padded, lower, offsets, staged
 from deplodock.lower.tile_scope import K_STEP, Item, Level, Plan, Roles, Scope
@@ -149,11 +149,12 @@ def stash(s: Scope, b: Term, group: tuple[str, ...], axis: Axis) -> Term:
         return b
     bounds = [s.bind[a] for a in (*group, axis.name)]
     shape = Shared(group, tuple(x.tile for x in bounds[:-1]), axis.name, bounds[-1].tile, dtype(b).bytes)
-    vec = min(16 // shape.size, shape.cols)
+    vec = min(16 // shape.size, shape.cols & -shape.cols)
     layout = copy_layout(shape, vec, s.warp_bits)
     layout = replace(layout, regs=tuple((axis.name, 1 << i, 2) for i in range(log2(vec))) + layout.regs)
     if any(layout.extent(x.axis.name) != x.tile for x in bounds):
-        layout = s.frame([x.axis for x in bounds], None)
+        names = s.tiled(x.axis for x in bounds)
+        layout = s.frame([x.axis for x in bounds], None) if s.apart(names) else dealt(shape, vec, s.warp_bits)
     if isinstance(b, Load):
         layout = s.locals[b.tensor].layout
     value = lower(s, masked(s, b, "sum", axis), layout, stage=True)

@@ -208,8 +208,13 @@ def _range(s: Scope, f: Fold, axis: Axis) -> tuple[tuple[Index, ...], tuple[Inde
 
 def _start(s: Scope, item: Item, axis: Axis, roles: Roles | None, fresh: bool) -> None:
     free = frozenset().union(*(b.free for b in (item.bodies[:1] if item.monoid == "online" else item.bodies)))
-    item.layout = (score_frame(s, item.bodies[0], axis, roles) if item.monoid == "online"
-                   else s.frame(free | {axis}, roles))
+    behind = replace(roles, k=None) if roles else None
+    if item.monoid == "online":
+        item.layout = score_frame(s, item.bodies[0], axis, roles)
+    elif item.plan:
+        item.layout = s.frame([s.bind[a].axis for a in (*item.plan.rows, *item.plan.columns)], behind)
+    else:
+        item.layout = s.frame(free | {axis}, roles)
     rest = item.layout.project(s.tiled(free - {axis}))
     if item.monoid == "online":
         start_online(s, item, axis, roles, rest)
@@ -220,9 +225,7 @@ def _start(s: Scope, item: Item, axis: Axis, roles: Roles | None, fresh: bool) -
         s.emit(Fill(item.accs[1], const(Dtype.i64, 0)))
     else:
         d = dtype(item.bodies[0])
-        names = (*item.plan.rows, *item.plan.columns) if item.plan else ()
-        behind = replace(roles, k=None) if roles else None
-        layout = s.frame([s.bind[a].axis for a in names], behind) if item.plan else rest
+        layout = item.layout if item.plan else rest
         if _accepted(s, item, layout, d):
             return
         item.accs, item.fresh = (s.reg("acc", d, layout),), fresh and item.plan is not None

@@ -240,6 +240,10 @@ class Scope:
         least = self.least(-i)
         return None if least is None else -least
 
+    def apart(self, names: Iterable[str]) -> bool:
+        """Whether the knobs spread axes over lanes and warps of their own, so that a tile may have them all."""
+        return not any(a.meets(b) for a, b in itertools.combinations([self.spreads[n] for n in names], 2))
+
     # ---- layouts -------------------------------------------------------------------------------------------------
 
     def frame(self, axes: Iterable[Axis], roles: Roles | None) -> Layout:
@@ -264,6 +268,7 @@ class Scope:
             step = self.spreads[a].span
             self.require(span[a] % step == 0,
                          f"{span[a]} elements of {a} are no multiple of {step} = vec x lanes x warps of {a}")
+        self.require(self.apart(names), f"lanes or warps of {', '.join(names)}, which share a tile, are the same")
         return blocked(names, span, self.spreads, self.warp_bits)
 
 
@@ -277,9 +282,12 @@ def spreads(flat: Flat, knobs: Knobs) -> tuple[dict[str, Spread], int]:
             together.setdefault(a, set()).update(axes - {a})
     meet(a.name for a in flat.axes)
     for f in all_folds(o.body for o in flat.outs):
-        bodies = f.bodies[:1] if knobs.atom != "none" and product(f) else f.bodies
-        if bodies is f.bodies or f.monoid == "online":
-            meet(a.name for b in bodies for a in b.free)
+        if knobs.atom == "none" or not product(f):
+            meet(a.name for b in f.bodies for a in b.free)
+        else:                                            # its operands lie as it takes them, whatever the knobs say of k
+            meet(a.name for a in f.free)
+            if f.monoid == "online":
+                meet(a.name for a in f.bodies[0].free)
         together.setdefault(f.axes[0].name, set())
     out: dict[str, Spread] = {}
     order = [a.name for a in reversed(flat.axes)] + [a for a in together if a not in {x.name for x in flat.axes}]

@@ -15,6 +15,11 @@ PROGRAMS = {
     # Rows and columns of a product are several axes each, the innermost shorter than the warps that lie along it.
     "broadcast product": "torch.randn(2, 1, 4, 3) @ torch.randn(5, 3, 2)",
     "broadcast product of halves": "torch.randn(2, 1, 4, 3).half() @ torch.randn(5, 3, 2).half()",
+    # Queries, keys and values lie beside each other; a bias comes to the values in the loop over keys, in a tile smaller
+    # than a block, whose axes no other tile has together.
+    "packed projections": "l, o, x = nn.Linear(12, 36), nn.Linear(12, 12), torch.randn(2, 5, 12); "
+                          "q, k, v = (t.reshape(2, 5, 3, 4).transpose(1, 2) for t in l(x).chunk(3, -1)); "
+                          "o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(2, 5, 12)) + x",
     "one query in groups": "F.scaled_dot_product_attention(torch.randn(1, 4, 1, 16).half(), "
                            "*torch.randn(2, 1, 2, 33, 16).half(), enable_gqa=True)",
 }
