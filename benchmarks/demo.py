@@ -40,7 +40,7 @@ def show(title: str, code: str, lines: int) -> int:
     compilation = compile(capture_code(code), target_or_default(None))
     for stage, name in TITLES.items():
         if stage == "tile":
-            saturation = compilation.saturation
+            saturation = compilation.region.saturation
             fired = [law for law, hits in sorted(saturation.hits.items()) if hits]
             heading("the e-graph")
             print(f"{saturation.egraph.size} e-nodes, stopped at {saturation.stopped}; laws that fired: {', '.join(fired)}")

@@ -1,23 +1,27 @@
 """The whole pipeline: PyTorch -> Torch IR -> Tensor IR -> Loop IR -> e-graph -> plan -> Tile IR -> Kernel IR -> CUDA.
 
 Each stage is computed when it is first asked for, from the one before it, and can be printed. Search ends with `plan`;
-everything below it is a function of the plan alone.
+everything below it is a function of the plan alone. From Tensor IR to CUDA these are the stages of a region: of the whole
+program if it is small, else of each distinct one of the parts that it is cut into.
 """
 from __future__ import annotations
 
 import time
+from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from deplodock.assembled import Step, Unjoinable, assembled
 from deplodock.capture import Captured
 from deplodock.enter import Entered, enter
 from deplodock.errors import NoKernel, NoSchedule
-from deplodock.ir import kernel as kernel_ir, tile as tile_ir
+from deplodock.ir import kernel as kernel_ir, tile as tile_ir, torch as torch_ir
 from deplodock.ir.plan import Kernel, Plan
 from deplodock.lower.cuda import CudaKernel, lower_cuda
 from deplodock.lower.kernel import lower_kernel
 from deplodock.lower.tile import lower_tile
+from deplodock.regions import WHOLE, Part, cut
 from deplodock.saturate import Saturation, catalogue, saturate
 from deplodock.target import Target, target as find_target
 from extract.extract import Extraction, extract
@@ -25,31 +29,29 @@ from extract.schedule import schedule
 
 
 @dataclass
-class Compilation:
-    """One program on its way down. `seconds` holds the time of each stage that has run."""
-    captured: Captured
+class Region:
+    """One region of a program on its way down. `seconds` holds the time of each stage that has run.
+
+    number: its place among the distinct regions of its program, from 1, which the names of its kernels then bear; None
+    for a program that is one region.
+    """
+    torch: torch_ir.Program
     target: Target
     numerics: str = "default"
     groups: tuple[str, ...] | None = None
-    """The groups of laws to saturate with; None for all."""
     provenance: bool = False
-    """Whether saturation notes which law made each e-node."""
+    number: int | None = None
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def _timed(self, stage: str):
         start = time.perf_counter()
         yield
-        self.seconds[stage] = time.perf_counter() - start
-
-    @property
-    def torch(self):
-        """Torch IR: the captured ir.torch.Program."""
-        return self.captured.program
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
 
     @cached_property
     def entered(self) -> Entered:
-        """Tensor IR and the Loop IR terms of the program as written."""
+        """Tensor IR and the Loop IR terms of the region as written."""
         with self._timed("enter"):
             return enter(self.torch)
 
@@ -78,15 +80,24 @@ class Compilation:
                 try:
                     plan = schedule(found.plans[0], self.facts, self.target, known)
                     self.extraction = found
-                    return plan
+                    return self._numbered(plan)
                 except NoSchedule as error:
                     try:
                         found = found.without(error.facts["kernel"])
                     except (KeyError, NoKernel):  # a constant's kernel, or the only one of its kind
                         raise error from None
 
+    def _numbered(self, plan: Plan) -> Plan:
+        """The plan with names of kernels that no other region has."""
+        if self.number is None:
+            return plan
+
+        def numbered(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+            return tuple(replace(k, name=f"k{self.number}{k.name.removeprefix('k')}") for k in kernels)
+        return replace(plan, once=numbered(plan.once), kernels=numbered(plan.kernels))
+
     @property
-    def facts(self):
+    def facts(self) -> dict[str, torch_ir.Value]:
         """What is known of the memory of inputs and parameters, by buffer name."""
         return {v.name: v for v in (*self.torch.inputs, *self.torch.parameters)}
 
@@ -115,12 +126,93 @@ class Compilation:
             return tuple(map(lower_cuda, kernels))
 
 
+@dataclass
+class Compilation:
+    """One program on its way down: cut into regions, each distinct one compiled, their plans put together.
+
+    `seconds` holds the time of each stage that has run, over all regions. whole: nodes of a region at most.
+    """
+    captured: Captured
+    target: Target
+    numerics: str = "default"
+    groups: tuple[str, ...] | None = None
+    """The groups of laws to saturate with; None for all."""
+    provenance: bool = False
+    """Whether saturation notes which law made each e-node."""
+    whole: int = WHOLE
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def torch(self) -> torch_ir.Program:
+        """Torch IR: the captured program."""
+        return self.captured.program
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """The regions that the program runs, in order."""
+        start = time.perf_counter()
+        made = cut(self.torch, self.whole)
+        self.seconds["cut"] = time.perf_counter() - start
+        return made
+
+    @cached_property
+    def regions(self) -> tuple[Region, ...]:
+        """The distinct ones, by kind of part."""
+        first = {p.kind: p.program for p in reversed(self.parts)}
+        return tuple(Region(first[kind], self.target, self.numerics, self.groups, self.provenance,
+                            kind + 1 if len(self.parts) > 1 else None, self.seconds) for kind in sorted(first))
+
+    @property
+    def saturations(self) -> int:
+        """How many regions were saturated, rather than taken from the cache."""
+        return sum("saturation" in vars(r) for r in vars(self).get("regions", ()))
+
+    @property
+    def times(self) -> tuple[int, ...]:
+        """How often each distinct region occurs."""
+        found = Counter(p.kind for p in self.parts)
+        return tuple(found[kind] for kind in range(len(self.regions)))
+
+    @property
+    def region(self) -> Region:
+        """The only region, of a program that is not cut."""
+        one, = self.regions
+        return one
+
+    @cached_property
+    def _assembled(self) -> tuple[Plan, tuple[Step, ...]]:
+        plans = [r.plan for r in self.regions]
+        start = time.perf_counter()
+        made = assembled(self.torch, self.parts, plans)
+        self.seconds["assemble"] = time.perf_counter() - start
+        return made
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of the whole program. Equal regions have kernels of the same names."""
+        if len(self.parts) > 1:
+            try:
+                return self._assembled[0]
+            except Unjoinable:
+                del self.regions
+                self.parts = Part(0, self.torch),
+        return self.region.plan
+
+    @cached_property
+    def cuda(self) -> tuple[CudaKernel, ...]:
+        """CUDA text and launch metadata of each kernel, those of plan.once first. Kernels of one name have one text."""
+        self.plan
+        if len(self.parts) == 1:
+            return self.region.cuda
+        return tuple(s.placed(self.regions[s.kind].cuda[s.number]) for s in self._assembled[1])
+
+
 def compile(captured: Captured, target: str | Target = "h200", numerics: str = "default",
-            groups: tuple[str, ...] | None = None, provenance: bool = False) -> Compilation:
+            groups: tuple[str, ...] | None = None, provenance: bool = False, whole: int = WHOLE) -> Compilation:
     """A program ready to be lowered as far as it is asked for.
 
     target: a GPU's name or an architecture (deplodock/target.py). numerics: strict, default or fast, as NUMERICS in
-    README says. UnknownTarget if there is no such target.
+    README says. whole: nodes of a region at most. UnknownTarget if there is no such target.
     """
     return Compilation(captured, target if isinstance(target, Target) else find_target(target), numerics, groups,
-                       provenance)
+                       provenance, whole)

@@ -16,7 +16,7 @@ from pathlib import Path
 from deplodock.ir import kernel as kernel_ir, loop, plan, torch as torch_ir
 from deplodock.ir.dtype import Dtype
 from deplodock.lower.cuda import CudaKernel
-from deplodock.pipeline import Compilation
+from deplodock.pipeline import Compilation, Region
 from deplodock.runtime.cache import Cache, digest
 from deplodock.runtime.program import Loadable
 
@@ -32,26 +32,43 @@ def loadable(compilation: Compilation, store: Cache | None = None) -> Loadable:
     if store:
         restore(compilation, store)
     made = Loadable(compilation.torch, compilation.plan, compilation.cuda, compilation.target.arch)
-    if store and "saturate" in compilation.seconds:
+    if store and "regions" in vars(compilation):
+        if len(compilation.parts) > 1:
+            for r in compilation.regions:
+                if "saturation" in vars(r):
+                    store.put(_key(r), encode(Loadable(r.torch, r.plan, r.cuda, r.target.arch)).encode())
         store.put(_key(compilation), encode(made).encode())
     return made
 
 
 def restore(compilation: Compilation, store: Cache) -> bool:
-    """Gives a compilation the plan and the CUDA of an equal one from the cache, so that nothing is saturated for them.
+    """Gives a compilation the plan and the CUDA of an equal one from the cache, so that nothing is saturated for them;
+    whether there is one. If not, as much for those of its regions that were compiled before.
 
     Equal: the same Torch IR (which holds shapes, strides, alignments), target, numerics, and compiler.
     """
-    known = None if compilation.groups or "plan" in vars(compilation) else store.get(_key(compilation))
-    if known is None:
+    if compilation.groups or "plan" in vars(compilation):
         return False
-    made = decode(known.decode())
-    vars(compilation).update(plan=made.plan, cuda=made.kernels)
-    return True
+    if _restored(compilation, store):
+        return True
+    if len(compilation.parts) > 1:
+        for r in compilation.regions:
+            if "plan" not in vars(r):
+                _restored(r, store)
+    return False
 
 
-def _key(compilation: Compilation) -> str:
-    return digest(str(compilation.torch), compilation.target.name, compilation.numerics, compiler())
+def _restored(x: Compilation | Region, store: Cache) -> bool:
+    known = store.get(_key(x))
+    if known is not None:
+        made = decode(known.decode())
+        vars(x).update(plan=made.plan, cuda=made.kernels)
+    return known is not None
+
+
+def _key(x: Compilation | Region) -> str:
+    whole = f"whole={x.whole}" if isinstance(x, Compilation) else f"region={x.number}"
+    return digest(str(x.torch), whole, x.target.name, x.numerics, compiler())
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import replace
-from typing import Iterable
+from typing import Collection, Iterable
 
 from deplodock.ir.loop import (Axis, Buffer, Const, Fold, FloorDiv, Gathered, Index, Iota, Load, Mod, Op, Term,
                                children, const, gathers, index, loads, rebuilt)
@@ -21,10 +21,10 @@ def identifier(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_") or "x"
 
 
-def unique(name: str, taken: set[str]) -> str:
-    """The name, with the first number behind it that makes it new; it is taken then."""
+def unique(name: str, taken: set[str], reserved: Collection[str] = ()) -> str:
+    """The name, with the first number behind it that makes it new, and none of the reserved ones; it is taken then."""
     n, made = 1, name
-    while made in taken:
+    while made in taken or made in reserved:
         n, made = n + 1, f"{name}_{n + 1}"
     taken.add(made)
     return made

@@ -37,9 +37,7 @@ def command(source, code, ir, output, dump, target, numerics, as_json, out):
     from deplodock.stored import loadable, restore
     whole, store = ir in ("cuda", "ptx", "sass"), Cache("program")
     if not (whole and not dump and out.verbose < 2 and restore(compilation, store)):
-        for name in stages.work(ir):
-            with out.step(name):
-                getattr(compilation, name)
+        stages.compute(compilation, ir, out)
         if whole:
             loadable(compilation, store)
     cubins = machine_code(compilation, out) if ir in ("ptx", "sass") else ()
@@ -68,6 +66,6 @@ def machine_code(compilation, out):
     from deplodock.runtime.compile import compile_all
     start = time.perf_counter()
     with out.step("nvrtc"):
-        made = compile_all([(k.name, k.source) for k in compilation.cuda], compilation.target.arch, Cache("cubin"))
+        made = compile_all(list({k.name: k.source for k in compilation.cuda}.items()), compilation.target.arch, Cache("cubin"))
     compilation.seconds["nvrtc"] = time.perf_counter() - start
     return made

@@ -1,6 +1,7 @@
 """Forms of an e-graph: classes as text, statistics, egraph-serialize, Graphviz; and the check of an equation."""
 from __future__ import annotations
 
+import sys
 from dataclasses import fields
 
 import click
@@ -47,14 +48,14 @@ def signature(egraph: EGraph, number: int) -> str:
     return f"{egraph.dtypes.get(number, '')}[{','.join(f'{a.name}:{a.extent}' for a in axes)}]"
 
 
-def show_classes(compilation, root: str | None, number: int | None, out) -> None:
+def show_classes(region, root: str | None, number: int | None, out) -> None:
     """Every class with its members and the law that brought each."""
-    egraph = compilation.saturation.egraph
+    egraph = region.saturation.egraph
     members = classes(egraph)
     if number is not None and number not in members:
         raise UsageError(title=f"there is no class %{number}", expected=f"a number below {len(members)}", found=str(number),
                          advice="`deplodock saturate` without --class lists all")
-    names = {egraph.number[t]: n for t, n in reversed(compilation.entered.names.items()) if t in egraph.number}
+    names = {egraph.number[t]: n for t, n in reversed(region.entered.names.items()) if t in egraph.number}
     shown = [number] if number is not None else below(egraph, _root(names, root)) if root else sorted(members)
     for c in shown:
         name = f" = {names[c]}" if c in names else ""
@@ -123,10 +124,10 @@ def _escaped(text: str) -> str:
 
 # ---- equations -------------------------------------------------------------------------------------------------------
 
-def check(equation: str, compilation) -> bool:
-    """Whether the laws prove the two sides of `A == B` equal."""
+def check(equation: str, compilation, region) -> bool:
+    """Whether the laws prove the two sides of `A == B` equal. Printed terms are those of a region."""
     left, right = sides(equation)
-    printed = _printed(compilation, left), _printed(compilation, right)
+    printed = _printed(region, left), _printed(region, right)
     if None not in printed:
         return printed[0] == printed[1]
     if printed != (None, None):
@@ -135,7 +136,7 @@ def check(equation: str, compilation) -> bool:
     from deplodock.capture import capture_expression
     from deplodock.pipeline import compile as start
     both = start(capture_expression(f"({left}), ({right})", compilation.captured), compilation.target, compilation.numerics,
-                 compilation.groups)
+                 compilation.groups, whole=sys.maxsize).region
     a, b = both.entered.outputs
     if a.tensor.dtype != b.tensor.dtype or _shape(a) != _shape(b):
         return False
@@ -158,12 +159,12 @@ def sides(equation: str) -> tuple[str, str]:
     return left.strip(), right.strip()
 
 
-def _printed(compilation, side: str) -> int | None:
+def _printed(region, side: str) -> int | None:
     """The class that a side names as `saturate` prints it: `%12`, or a member; None if it is something else."""
     import re
     if not re.search(r"%\d", side):
         return None
-    egraph = compilation.saturation.egraph
+    egraph = region.saturation.egraph
     members = classes(egraph)
     if re.fullmatch(r"%\d+", side) and int(side[1:]) in members:
         return int(side[1:])

@@ -42,9 +42,7 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
     compilation.seconds.update(seconds)
     store = Cache("program")
     if not restore(compilation, store):
-        for name in stages.work("cuda"):
-            with out.step(name):
-                getattr(compilation, name)
+        stages.compute(compilation, "cuda", out)
     captured = captured.to(device)
     made = loadable(compilation, store)
     with out.step("load"):
@@ -61,7 +59,7 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
             times = time_all(captured, made)
     _print(out, device, numerics, reports, times)
     out.object("run", device=_describe(device), numerics=numerics, kernels=_kernels(made, compiled),
-               counters={"saturations": int("saturate" in compilation.seconds), "compilations": compiled.compilations,
+               counters={"saturations": compilation.saturations, "compilations": compiled.compilations,
                          "timings": len(times)},
                seconds=compilation.seconds, memory=compiled.memory, outputs=[_output(r) for r in reports],
                **({"timings": times} if bench else {}))
@@ -93,16 +91,19 @@ def _describe(device: str) -> str:
 
 
 def _kernels(made, compiled) -> list[dict]:
-    """Every kernel with what is known of it: registers and spills only where the CUDA compiler has run."""
+    """Every distinct kernel with what is known of it: registers and spills only where the CUDA compiler has run."""
     code = {c.name: c for c in compiled.cubins}
-    found = []
+    found, split = {}, len(made.plan.once)
     for i, k in enumerate(made.kernels):
         entry = {"name": k.name, "grid": k.grid, "block": k.threads, "cluster": 1, "shared": k.shared,
-                 "once": i < len(made.plan.once)}
+                 "once": i < split, "launches": 1}
         if k.name in code:
             entry |= {"registers": code[k.name].registers, "spills": code[k.name].spills}
-        found.append(entry)
-    return found
+        if k.name in found:
+            found[k.name]["launches"] += 1
+        else:
+            found[k.name] = entry
+    return list(found.values())
 
 
 def _output(r) -> dict:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from deplodock.cli.options import numerics_option, output_options, source_options, target_option
+from deplodock.errors import UsageError
 
 
 @click.command(name="saturate")
@@ -13,6 +14,7 @@ from deplodock.cli.options import numerics_option, output_options, source_option
 @click.option("--phase", type=click.Choice(["tensor", "loop", "schedule"]), default="loop", show_default=True,
               help="What was entered, its fixpoint, or the schedules of the chosen kernels.")
 @click.option("--laws", "groups", metavar="GROUP,..", help="Use these groups of laws only (see `deplodock laws`).")
+@click.option("--region", "chosen", type=int, metavar="N", help="Show one region of a program that is cut into several.")
 @click.option("--root", metavar="NAME", help="Show only the classes that this tensor of the program is made of.")
 @click.option("--class", "number", type=int, metavar="N", help="Show one class.")
 @click.option("--stats", is_flag=True, help="Nodes, classes, hits and time of each law, why it stopped; no classes.")
@@ -25,7 +27,7 @@ from deplodock.cli.options import numerics_option, output_options, source_option
 @target_option
 @numerics_option
 @output_options
-def command(source, code, phase, groups, root, number, stats, equation, json_file, dot_file, target, numerics, out):
+def command(source, code, phase, groups, chosen, root, number, stats, equation, json_file, dot_file, target, numerics, out):
     """Show the e-graph of a program: all programs that the laws prove equal to it, and the law that brought each node.
 
     \b
@@ -41,21 +43,48 @@ def command(source, code, phase, groups, root, number, stats, equation, json_fil
     listed = phase == "loop" and not (stats or json_file or dot_file or equation)
     compilation = start(captured, program.target_or_default(target), numerics, groups, provenance=listed)
     compilation.seconds.update(seconds)
-    if phase == "tensor":
-        out.result(compilation.entered.tensor_text)
-        return 0
+    regions = _chosen(compilation, chosen, one=bool(json_file or dot_file or root or number is not None or equation and "%" in equation))
     if equation:
         with out.step("saturate"):
-            proved = egraph.check(equation, compilation)
+            proved = egraph.check(equation, compilation, regions[0][1])
         out.result(f"{'proved' if proved else 'not proved'}: {equation}")
         out.object("check", equation=equation, proved=proved, numerics=numerics)
         return 0 if proved else 1
-    with out.step("saturate"):
-        saturation = compilation.saturation
-    if phase == "schedule":
-        from deplodock.cli import schedules
-        schedules.show(compilation, out)
-        return 0
+    for head, region in regions:
+        if head:
+            out.result(head.rstrip())
+        if phase == "tensor":
+            out.result(region.entered.tensor_text)
+            continue
+        with out.step("saturate"):
+            saturation = region.saturation
+        if phase == "schedule":
+            from deplodock.cli import schedules
+            schedules.show(region, out)
+        elif listed:
+            egraph.show_classes(region, root, number, out)
+        else:
+            _write(saturation, json_file, dot_file, out)
+            egraph.show_stats(saturation, out)
+    return 0
+
+
+def _chosen(compilation, number: int | None, one: bool) -> list[tuple[str, object]]:
+    """The regions to show, each with its head. UsageError where one is wanted and there are several, or no such one."""
+    from deplodock.cli.stages import headed
+    found = headed(compilation)
+    if number is None and not (one and len(found) > 1):
+        return found
+    if number is None or not 0 < number <= len(found):
+        raise UsageError(title="which region?" if number is None else f"there is no region {number}",
+                         expected=f"--region N, of 1 to {len(found)}", found=f"a program that is cut into {len(found)} distinct regions",
+                         advice="`deplodock saturate --stats` lists them")
+    return found[number - 1:number]
+
+
+def _write(saturation, json_file: Path | None, dot_file: Path | None, out) -> None:
+    """The files of --json and --dot."""
+    from deplodock.cli import egraph
     if json_file:
         import json
         content = egraph.serialized(saturation.egraph)
@@ -65,11 +94,6 @@ def command(source, code, phase, groups, root, number, stats, equation, json_fil
             json_file.write_text(json.dumps({"schema": 1, "kind": "egraph", **content}, indent=1) + "\n")
     if dot_file:
         dot_file.write_text(egraph.dot(saturation.egraph))
-    if stats or json_file or dot_file:
-        egraph.show_stats(saturation, out)
-    else:
-        egraph.show_classes(compilation, root, number, out)
-    return 0
 
 
 def _groups(text: str) -> tuple[str, ...]:

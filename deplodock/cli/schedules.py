@@ -9,12 +9,12 @@ MOST = 12
 """Schedules of a kernel that are listed; all of them with -v."""
 
 
-def show(compilation, out) -> None:
+def show(region, out) -> None:
     """For each kernel how many schedules of each family the laws offer, and the cheapest ones by estimate."""
     from extract.schedule import offers
     with out.step("schedule"):
-        plan = compilation.plan
-        found = offers(plan, compilation.facts, compilation.target)
+        plan = region.plan
+        found = offers(plan, region.facts, region.target)
     for kernel in (*plan.once, *plan.kernels):
         offered = found.get(kernel.name, [])
         families = ", ".join(f"{n} {family}" for family, n in sorted(Counter(o.family for o in offered).items()))

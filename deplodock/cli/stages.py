@@ -12,36 +12,62 @@ _WORK = {"torch": (), "tensor": ("entered",), "loop": ("saturation", "extraction
 
 
 def work(stage: str) -> tuple[str, ...]:
-    """The attributes of a pipeline.Compilation that a stage needs, in the order in which they are computed."""
+    """The attributes of a pipeline.Region that a stage needs, in the order in which they are computed."""
     return tuple(name for s in STAGES[:STAGES.index(stage) + 1] for name in _WORK[s])
+
+
+def compute(compilation, stage: str, out) -> None:
+    """All that a stage needs, of each distinct region, with a line of progress for each step."""
+    for region in compilation.regions:
+        for name in work(stage):
+            with out.step(name if region.number is None else f"region {region.number}: {name}"):
+                getattr(region, name)
 
 
 def text(compilation, stage: str, cubins=()) -> str:
     """A stage as text. cubins: of compilation.cuda, in that order, for ptx and sass."""
     match stage:
         case "torch": return str(compilation.torch)
-        case "tensor": return compilation.entered.tensor_text
-        case "loop": return loop_text(compilation)
-        case "tile":
-            from deplodock.ir.tile_show import show_tile
-            return "\n\n".join(map(show_tile, compilation.tiles))
-        case "kernel":
-            from deplodock.ir.kernel import show
-            return "\n\n".join(map(show, compilation.kernels))
-        case "cuda": return program_source(compilation.cuda)
+        case "cuda":
+            heads = [f"// {note}\n" for note in compilation.plan.notes if len(compilation.parts) > 1]
+            return "".join(heads) + program_source(compilation.cuda)
         case "ptx": return "\n".join(c.ptx for c in cubins)
         case "sass":
             from deplodock.runtime.compile import sass
             return "\n".join(map(sass, cubins))
+    return "\n\n".join(head + region_text(r, stage) for head, r in headed(compilation))
+
+
+def headed(compilation, mark: str = "# ") -> list[tuple[str, object]]:
+    """Each distinct region of a compilation with a line of its own, which says how often it occurs; no line for a program
+    that is one region."""
+    regions = compilation.regions
+    if len(regions) == 1:
+        return [("", regions[0])]
+    return [(f"{mark}region {r.number} of {len(regions)}, {times} times: {len(r.torch.nodes)} nodes, up to "
+             f"{r.torch.nodes[-1].name}\n", r) for r, times in zip(regions, compilation.times)]
+
+
+def region_text(region, stage: str) -> str:
+    """A stage of a pipeline.Region as text."""
+    match stage:
+        case "tensor": return region.entered.tensor_text
+        case "loop": return loop_text(region)
+        case "tile":
+            from deplodock.ir.tile_show import show_tile
+            return "\n\n".join(map(show_tile, region.tiles))
+        case "kernel":
+            from deplodock.ir.kernel import show
+            return "\n\n".join(map(show, region.kernels))
     raise ValueError(f"no stage is called {stage!r}")
 
 
-def loop_text(compilation) -> str:
+def loop_text(region) -> str:
     """What was chosen and why, as comments, then each kernel as the loops that it runs."""
     from deplodock.ir.loop import Launch
     from deplodock.ir.show import Text
-    plan = compilation.plan
-    blocks = ["\n".join(f"# {line}" for line in str(compilation.extraction).splitlines())]
+    plan = region.plan
+    blocks = ["\n".join(f"# {line}" for line in str(region.extraction).splitlines())]
     for i, kernel in enumerate((*plan.once, *plan.kernels)):
         knobs = " ".join(f"{name}={value}" for name, value in kernel.schedule)
         head = f"kernel {kernel.name}:{'  # runs once' if i < len(plan.once) else ''}  # {knobs}"
@@ -50,7 +76,7 @@ def loop_text(compilation) -> str:
 
 
 def program_source(kernels) -> str:
-    """All kernels as one CUDA file that compiles as it stands: each wrapper once, then the kernels."""
+    """All distinct kernels as one CUDA file that compiles as it stands: each wrapper once, then the kernels."""
     from deplodock.lower.cuda import wrappers
-    bodies = "\n".join(k.text for k in kernels)
+    bodies = "\n".join({k.name: k.text for k in kernels}.values())
     return f"{wrappers(bodies)}\n{bodies}".rstrip("\n")

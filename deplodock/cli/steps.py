@@ -16,31 +16,50 @@ def summary(compilation, out, cubins=()) -> None:
     """-v: seconds of each stage, the laws that fired, the shape of the result."""
     for stage, seconds in compilation.seconds.items():
         out.say(f"{stage:>10}  {seconds * 1e3:8.1f} ms")
-    saturation = compilation.__dict__.get("saturation")
-    if saturation is not None:
-        fired = {name: n for name, n in sorted(saturation.hits.items()) if n}
-        out.say(f"saturation: {saturation.egraph.size} e-nodes, stopped at {saturation.stopped}, {len(fired)} laws fired")
-        out.say("  " + ", ".join(f"{name} {n}" for name, n in fired.items()))
-    plan = compilation.__dict__.get("plan")
-    if plan is not None:
-        out.say(f"plan: {len(plan.kernels)} kernel{'s' * (len(plan.kernels) != 1)}, {len(plan.once)} more for constants, "
-                + ("the cheapest cover of the candidates" if plan.optimal else "not proved to be the cheapest cover"))
+    regions = vars(compilation).get("regions", ())
+    for region in regions:
+        if len(regions) > 1:
+            out.say(f"region {region.number}, {compilation.times[region.number - 1]} times: {len(region.torch.nodes)} nodes")
+        saturation = vars(region).get("saturation")
+        if saturation is not None:
+            fired = {name: n for name, n in sorted(saturation.hits.items()) if n}
+            out.say(f"saturation: {saturation.egraph.size} e-nodes, stopped at {saturation.stopped}, {len(fired)} laws fired")
+            out.say("  " + ", ".join(f"{name} {n}" for name, n in fired.items()))
+        if "plan" in vars(region):
+            _plan(region.plan, out)
+    if "plan" in vars(compilation) and len(regions) != 1:
+        _plan(compilation.plan, out)
+        for note in compilation.plan.notes:
+            out.say(f"  {note}")
     for cubin in cubins:
         out.say(f"{cubin.name}: {cubin.registers} registers, {cubin.stack} bytes of stack, {cubin.spills} bytes of spills"
                 + ("" if cubin.fresh else ", from the cache"))
 
 
+def _plan(plan, out) -> None:
+    out.say(f"plan: {len(plan.kernels)} kernel{'s' * (len(plan.kernels) != 1)}, {len(plan.once)} more for constants, "
+            + ("the cheapest cover of the candidates" if plan.optimal else "not proved to be the cheapest cover"))
+
+
 def show(compilation, last: str, out) -> None:
-    """-vv: each step from the program as written to the last stage."""
-    before = stages.text(compilation, "torch")
+    """-vv: each step from the program as written to the last stage, of each distinct region."""
+    for head, region in stages.headed(compilation):
+        if head:
+            out.say(head.rstrip())
+        show_region(region, last, out)
+
+
+def show_region(region, last: str, out) -> None:
+    """Each step of a region."""
+    before = str(region.torch)
     for stage in stages.STAGES[1:stages.STAGES.index(last) + 1]:
         if stage in ("ptx", "sass"):
             break
         if stage == "loop":
-            laws(compilation.saturation, out)
+            laws(region.saturation, out)
         if stage == "tile":
-            schedules(compilation, out)
-        after = stages.text(compilation, stage)
+            schedules(region, out)
+        after = stages.program_source(region.cuda) if stage == "cuda" else stages.region_text(region, stage)
         diff(f"s:{stage}", before, after, out)
         before = after
 
@@ -58,11 +77,11 @@ def laws(saturation, out) -> None:
         diff(f"l:{law}", "\n".join(old), "\n".join(sorted([*old, *added], key=lambda t: int(t[3:].partition(":")[0]))), out)
 
 
-def schedules(compilation, out) -> None:
+def schedules(region, out) -> None:
     """How the laws of rules/schedule.py lead from the loops of each kernel to its schedule."""
     from extract.schedule import derivation, offers
-    found = offers(compilation.plan, compilation.facts, compilation.target)
-    for kernel in compilation.all_kernels:
+    found = offers(region.plan, region.facts, region.target)
+    for kernel in region.all_kernels:
         chosen = next((o for o in found.get(kernel.name, ()) if o.knobs == kernel.schedule), None)
         for law, before, after in derivation(chosen) if chosen else ():
             diff(f"l:{law}", before, after, out)

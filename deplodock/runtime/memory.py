@@ -27,18 +27,20 @@ def plan_slab(kernels: tuple[Kernel, ...], kept: frozenset[str]) -> Slab:
     """Places for what kernels write and later ones read, less the buffers in `kept` (outputs and the like).
 
     A buffer is alive from the kernel that writes it to the last that reads it, both included: a kernel reads and writes
-    in no known order, so its inputs and outputs never overlap. Largest first, each at the lowest free address (greedy
-    by size, Pisarchyk and Lee 2020).
+    in no known order, so its inputs and outputs never overlap. Two kernels may give a buffer other axes. Largest first,
+    each at the lowest free address (greedy by size, Pisarchyk and Lee 2020).
     """
+    made: dict[str, Buffer] = {}
     first: dict[Buffer, int] = {}
     last: dict[Buffer, int] = {}
     for at, kernel in enumerate(kernels):
         for b in kernel.writes:
             if b.name not in kept:
+                made[b.name] = b
                 first[b] = last[b] = at
         for b in kernel.reads:
-            if b in first:
-                last[b] = at
+            if b.name in made:
+                last[made[b.name]] = at
     places: dict[Buffer, int] = {}
     for b in sorted(first, key=lambda b: (-size_of(b), first[b], b.name)):
         place = 0

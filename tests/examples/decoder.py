@@ -115,6 +115,28 @@ class DecoderLayer(nn.Module):
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
+class Decoder(nn.Module):
+    """Token numbers i64[batch, length] -> logits [batch, length, vocabulary]: embedding, layers, final norm, head."""
+
+    def __init__(self, sizes: Sizes = Sizes(), layers: int = 22, vocabulary: int = 32000, attention: str = "sdpa"):
+        super().__init__()
+        self.sizes = sizes
+        self.embed_tokens = nn.Embedding(vocabulary, sizes.hidden)
+        self.layers = nn.ModuleList(DecoderLayer(sizes, attention) for _ in range(layers))
+        self.norm = RMSNorm(sizes.hidden, sizes.eps)
+        self.lm_head = nn.Linear(sizes.hidden, vocabulary, bias=False)
+        self.register_buffer("inv_freq", 10000.0 ** -(torch.arange(0, sizes.head, 2, dtype=torch.float32) / sizes.head), False)
+
+    def forward(self, tokens):
+        x = self.embed_tokens(tokens)
+        angles = torch.arange(tokens.shape[1], device=tokens.device).float()[:, None] * self.inv_freq.float()
+        angles = torch.cat((angles, angles), dim=-1)[None]
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        for layer in self.layers:
+            x = layer(x, cos, sin)
+        return self.lm_head(self.norm(x))
+
+
 def rotary(length: int, head: int, dtype: torch.dtype, base: float = 10000.0) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin of positions 0 .. length - 1, [1, length, head] each, computed in fp32."""
     frequencies = base ** -(torch.arange(0, head, 2, dtype=torch.float32) / head)
@@ -127,10 +149,23 @@ def layer(sizes: Sizes = Sizes(), length: int = 128, dtype: torch.dtype = torch.
           attention: str = "eager", seed: int = 0) -> tuple[DecoderLayer, tuple[torch.Tensor, ...]]:
     """A layer with random weights, norm weights around 1, and example inputs for it."""
     generator = torch.Generator().manual_seed(seed)
-    module = DecoderLayer(sizes, attention).eval()
-    with torch.no_grad():
-        for name, p in module.named_parameters():
-            noise = torch.randn(p.shape, generator=generator)
-            p.copy_(1 + 0.1 * noise if p.ndim == 1 else noise * p.shape[1] ** -0.5)
+    module = drawn(DecoderLayer(sizes, attention), generator)
     x = torch.randn(batch, length, sizes.hidden, generator=generator).to(dtype)
     return module.to(dtype), (x, *rotary(length, sizes.head, dtype))
+
+
+def model(sizes: Sizes = SMALL, layers: int = 3, vocabulary: int = 50, length: int = 13, dtype: torch.dtype = torch.float32,
+          attention: str = "sdpa", seed: int = 0) -> tuple[Decoder, tuple[torch.Tensor, ...]]:
+    """A whole model with random weights, and example inputs for it."""
+    generator = torch.Generator().manual_seed(seed)
+    module = drawn(Decoder(sizes, layers, vocabulary, attention), generator)
+    return module.to(dtype), (torch.randint(vocabulary, (1, length), generator=generator),)
+
+
+def drawn(module: nn.Module, generator: torch.Generator) -> nn.Module:
+    """A module in evaluation mode with random weights, those of norms around 1."""
+    with torch.no_grad():
+        for p in module.parameters():
+            noise = torch.randn(p.shape, generator=generator)
+            p.copy_(1 + 0.1 * noise if p.ndim == 1 else noise * p.shape[1] ** -0.5)
+    return module.eval()

@@ -83,7 +83,7 @@ def test_every_law_fires_and_names_its_equation():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_offered_schedules_can_be_lowered(name):
     """Legality is in the guards: of the rows offered for a kernel, none is refused."""
-    compilation = compile(capture_code(PROGRAMS[name]), target("h200"))
+    compilation = compile(capture_code(PROGRAMS[name]), target("h200")).region
     (kernel,) = compilation.extraction.plans[0].kernels
     shape = Shape.of(axes_of(kernel, compilation.facts), kernel.name)
     joins = Joins((*RELATIONS, *(d.relation for d in DOMAINS)))

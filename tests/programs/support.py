@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from benchmarks.cases import DTYPES, FUNCTIONS, Case
 from deplodock.capture import Captured, capture_code, capture_module
 from deplodock.ir.plan import Plan
-from deplodock.pipeline import Compilation, compile
+from deplodock.pipeline import Compilation, Region, compile
 from deplodock.runtime.check import check
 from deplodock.runtime.compile import compile_all
 from deplodock.runtime.program import CompiledProgram, Loadable
@@ -44,16 +44,22 @@ def broken(function: Callable, tensors: Sequence[torch.Tensor], numerics: str = 
 
 def with_plan(x: Compilation, plan: Plan) -> Compilation:
     """The same program on its way down by another plan, not scheduled yet."""
-    made = replace(x)
-    made.__dict__ |= {"entered": x.entered, "saturation": x.saturation, "extraction": x.extraction,
-                      "plan": schedule(plan, x.facts, x.target)}
-    return made
+    r = x.region
+    return _with_region(x, replace(r), {"entered": r.entered, "saturation": r.saturation, "extraction": r.extraction,
+                                        "plan": schedule(plan, r.facts, r.target)})
 
 
 def for_target(x: Compilation, name: str) -> Compilation:
     """The same program for another target; the e-graph depends on none."""
-    made = replace(x, target=target(name))
-    made.__dict__ |= {"entered": x.entered, "saturation": x.saturation}
+    r, to = x.region, target(name)
+    return _with_region(replace(x, target=to), replace(r, target=to), {"entered": r.entered, "saturation": r.saturation})
+
+
+def _with_region(x: Compilation, region: Region, stages: dict[str, object]) -> Compilation:
+    """A program of one region, that has been through some stages."""
+    vars(region).update(stages)
+    made = replace(x)
+    vars(made)["regions"] = region,
     return made
 
 
@@ -65,7 +71,7 @@ def complaints(x: Compilation) -> dict[str, tuple[str, ...]]:
 
 def keys(x: Compilation) -> list:
     """The kernels of the best plan, up to the names of axes."""
-    return [key(k) for k in x.extraction.plans[0].kernels]
+    return [key(k) for k in x.region.extraction.plans[0].kernels]
 
 
 @lru_cache(maxsize=None)

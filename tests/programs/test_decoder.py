@@ -41,7 +41,7 @@ residual."""
 
 def expert(x: Compilation, attention: str) -> Plan:
     """The plan of these kernels, of each the cheapest that is a candidate."""
-    found, steps = x.extraction, x.entered.names
+    found, steps = x.region.extraction, x.region.entered.names
 
     def names(buffers):
         return {steps.get(found.program.source[b]) for b in buffers}
@@ -63,7 +63,7 @@ from deplodock.pipeline import compile
 from deplodock.runtime.compile import compile_all
 from tests.examples.decoder import layer
 from tests.programs.support import DTYPES
-x, seconds = compile(capture_module(*layer(length=512, dtype=DTYPES[{dtype!r}])), "h200"), {{}}
+x, seconds = compile(capture_module(*layer(length=512, dtype=DTYPES[{dtype!r}])), "h200").region, {{}}
 for stage in ("entered", "saturation", "extraction", "plan", "tiles", "kernels", "cuda"):
     start = time.process_time()
     getattr(x, stage)

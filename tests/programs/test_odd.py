@@ -28,5 +28,5 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name):
     x = from_code(PROGRAMS[name])
-    assert x.saturation.stopped == "fixpoint"
+    assert x.region.saturation.stopped == "fixpoint"
     assert wrong(x) == []

@@ -158,7 +158,7 @@ ROWS: dict[str, Constructor] = {
     **rows(leaky_relu, "leaky_relu"),
     **rows(softplus, "softplus"),
     # casts and copies
-    **rows(same, "clone detach"),
+    **rows(same, "clone detach alias"),
     **rows(nothing, "_assert_tensor_metadata"),
     **rows(cast, "_to_copy"),
     **rows(copy, "copy"),
