@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from deplodock.version import __version__
 
-__all__ = ["__version__", "compile"]
+__all__ = ["__version__", "backend", "compile", "explain"]
 
 
 def compile(module, example_inputs=(), example_kwargs=None, *, numerics="default", target=None, variants=8, constants=None):
@@ -28,3 +28,20 @@ def compile(module, example_inputs=(), example_kwargs=None, *, numerics="default
     """
     from deplodock.api import Options, compile_module
     return compile_module(module, example_inputs, example_kwargs, Options(numerics, target, variants, constants))
+
+
+def backend(gm, example_inputs, *, options=None, mode=None):
+    """The backend of torch.compile: `torch.compile(model, backend="deplodock", options={"numerics": "strict"})`.
+
+    options: numerics, target, variants and constants as compile() has them; fallback=False makes an error of what would
+    run in eager mode. After installation torch knows the name; without it, pass this function as backend.
+    """
+    from deplodock.dynamo import backend as compile_graph
+    return compile_graph(gm, example_inputs, options=options, mode=mode)
+
+
+def explain():
+    """What torch.compile has done with this backend in this process, as a deplodock.dynamo.Report: its `counters`, its
+    `graphs` with the reason why each was compiled, `fallbacks`: why parts run in eager mode. It prints as text."""
+    from deplodock.dynamo import REPORT
+    return REPORT

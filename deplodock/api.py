@@ -104,7 +104,9 @@ class Compiled:
     module does not take, TooManyVariants (BrokenFact if there may be only one) beyond the limit.
     """
 
-    def __init__(self, module: Callable, args: tuple, kwargs: dict, options: Options):
+    def __init__(self, module: Callable, args: tuple, kwargs: dict, options: Options,
+                 capture: Callable[..., Captured] = capture_module):
+        self._capture = capture
         self._signature, self._module, self._options = _signature(module), as_module(module), options
         self._lock = threading.Lock()
         self.variants: tuple[Variant, ...] = ()
@@ -155,12 +157,13 @@ class Compiled:
 
     def _add(self, args: tuple, kwargs: dict, reason: str) -> None:
         """Compiles the module for these arguments."""
-        captured = capture_module(self._module, args, kwargs)
+        captured = self._capture(self._module, args, kwargs)
         leaves, tree = tree_flatten((args, kwargs))
         device = _device([*captured.inputs, *captured.parameters.values(), *leaves])
         target = self._options.target
         compilation = compile(captured, at_hand(device) if target is None else target, self._options.numerics)
         made = loadable(compilation, Cache("program"))
+        compilation.release()
         held = Held(self._module, captured.program.parameters, captured.parameters)
         program = CompiledProgram(made, held.read(), device, Cache("cubin"), self._options.constants)
         facts = (Fact(t.shape, t.dtype, t.stride(), t.device) if isinstance(t, torch.Tensor) else t for t in leaves)

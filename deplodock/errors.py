@@ -10,8 +10,10 @@ from __future__ import annotations
 
 
 class DeplodockError(Exception):
-    """Base of all errors that a user is meant to read. `where` is anything that prints as a place in a program."""
+    """Base of all errors that a user is meant to read. `where` is anything that prints as a place in a program;
+    `operator` the ATen overload that capture stopped at, if it did."""
 
+    operator = ""
     exit_code = 1
     title = "error"
     expected = ""

@@ -63,6 +63,10 @@ class Region:
             return saturate(self.entered, self.numerics, None if self.groups is None else catalogue(self.groups),
                             provenance=self.provenance)
 
+    def release(self) -> None:
+        """Lets go of the e-graph, which only search needs. It is made again if it is asked for."""
+        vars(self).pop("saturation", None)
+
     @cached_property
     def extraction(self) -> Extraction:
         """The cheapest plans among the candidates, best first; kernels not scheduled yet."""

@@ -13,10 +13,10 @@ from deplodock.capture.export import arguments, is_item, is_operator, source_of
 from deplodock.capture.operators import TABLE
 from deplodock.capture.operators.pointwise import nothing
 from deplodock.capture.values import check_devices, described
-from deplodock.errors import MutatedInput, RandomNumbers, TrainingMode, UnsupportedOperator, UnsupportedOutput
+from deplodock.errors import DeplodockError, MutatedInput, RandomNumbers, TrainingMode, UnsupportedOperator, UnsupportedOutput
 from deplodock.ir.torch import Arg, Program
 
-_TRAINING = {"native_dropout.default", "_native_batch_norm_legit_functional.default"}
+TRAINING = {"native_dropout.default", "_native_batch_norm_legit_functional.default"}
 _MUTATIONS = {OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION}
 
 
@@ -42,7 +42,11 @@ def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], na
         elif is_item(node):
             results[node] = results[node.args[0]][node.args[1]]
         elif is_operator(node):
-            results[node] = _operator(builder, node, results)
+            try:
+                results[node] = _operator(builder, node, results)
+            except DeplodockError as error:
+                error.operator = node.target.__name__
+                raise
         elif node.op != "output":
             raise _unsupported(node)
     program = builder.program(tuple(results[n] for n in outputs_of(exported, names, keep_writes)))
@@ -51,7 +55,7 @@ def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], na
 
 def _operator(builder: Builder, node: torch.fx.Node, results: dict) -> object:
     source, op = source_of(node), node.target.__name__
-    if op in _TRAINING:
+    if op in TRAINING:
         raise TrainingMode(source, found=f"aten.{op} in training mode")
     if torch.Tag.nondeterministic_seeded in node.target.tags and op not in TABLE:
         raise RandomNumbers(source, op=f"aten.{op}")
