@@ -64,7 +64,7 @@ class Region:
                             provenance=self.provenance)
 
     def release(self) -> None:
-        """Lets go of the e-graph, which only search needs. It is made again if it is asked for."""
+        """Lets go of the e-graph."""
         vars(self).pop("saturation", None)
 
     @cached_property
@@ -170,6 +170,11 @@ class Compilation:
     def saturations(self) -> int:
         """How many regions were saturated, rather than taken from the cache."""
         return sum("saturation" in vars(r) for r in vars(self).get("regions", ()))
+
+    def release(self) -> None:
+        """Lets go of the e-graphs, which only search needs. One is made again if it is asked for."""
+        for region in vars(self).get("regions", ()):
+            region.release()
 
     @property
     def times(self) -> tuple[int, ...]:
