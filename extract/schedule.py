@@ -12,7 +12,7 @@ from deplodock.ir.plan import Kernel, Plan, Schedule
 from deplodock.join import Domain, Joins, Relation
 from deplodock.lower.flatten import Facts
 from deplodock.lower.structure import axes_of
-from deplodock.lower.tile import legal
+from deplodock.lower.kernel import legal
 from deplodock.target import Target
 from extract.shape import Shape
 from rules import schedule as laws

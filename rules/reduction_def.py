@@ -66,6 +66,13 @@ def layer_norm_weight_def(x: Tensor, weight: Tensor, dims: Dims, eps: Number):
 
 
 @law("reassociates")
+def layer_norm_bias_def(x: Tensor, bias: Tensor, dims: Dims, eps: Number):
+    """layer_norm(x, β) = layer_norm(x) + β"""
+    return rewrite(torch_op.layer_norm(x, None, bias, dims, eps)).to(
+        like(x, torch_op.layer_norm(wide(x), None, None, dims, eps) + wide(bias)))
+
+
+@law("reassociates")
 def layer_norm_affine_def(x: Tensor, weight: Tensor, bias: Tensor, dims: Dims, eps: Number):
     """layer_norm(x, γ, β) = layer_norm(x)·γ + β"""
     return rewrite(torch_op.layer_norm(x, weight, bias, dims, eps)).to(
@@ -90,7 +97,7 @@ DEFINITIONS = {
     **{name: (fold_def,) for name in MONOIDS},
     "mean": (mean_def,), "argmax": (argmax_def,), "argmin": (argmin_def,),
     "softmax": (softmax_def,), "log_softmax": (log_softmax_def,),
-    "layer_norm": (layer_norm_def, layer_norm_weight_def, layer_norm_affine_def),
+    "layer_norm": (layer_norm_def, layer_norm_weight_def, layer_norm_bias_def, layer_norm_affine_def),
     "rms_norm": (rms_norm_def, rms_norm_weight_def),
 }
 """The laws that have an operator as their left side, in the order in which they are tried."""

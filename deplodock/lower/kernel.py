@@ -8,15 +8,18 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from deplodock.errors import IllegalSchedule
 from deplodock.ir import kernel as ir, tile
 from deplodock.ir.expression import Binary, Expr, Int, Name, both, call, choose, compare, operands
 from deplodock.ir.kernel import Do, If, Let, Loop, Roles, Stmt
 from deplodock.ir.kernel_verify import verify_kernel
 from deplodock.ir.layout import Layout, Shared
-from deplodock.ir.tile_show import show_stmt
+from deplodock.ir.plan import Kernel
 from deplodock.ir.tile_show import show_stmt
 from deplodock.lower import loops, memory, products, rings, roles, values
 from deplodock.lower.emit import SHARED_ALIGNMENT, Emit
+from deplodock.lower.flatten import Facts
+from deplodock.lower.tile import lower_tile
 
 BLOCK = "block"
 WARPGROUP_WARPS, FIRST_GROUP_BARRIER = 4, 2
@@ -50,6 +53,15 @@ def lower_kernel(k: tile.Kernel) -> ir.Kernel:
                      without_unused(tuple(e.out)), k.source)
     verify_kernel(made)
     return made
+
+
+def legal(kernel: Kernel, facts: Facts = {}) -> str | None:
+    """Why a kernel has no code under its schedule, or None if it has."""
+    try:
+        lower_kernel(lower_tile(kernel, facts))
+    except IllegalSchedule as e:
+        return e.facts["reason"]
+    return None
 
 
 def without_unused(stmts: tuple[Stmt, ...]) -> tuple[Stmt, ...]:

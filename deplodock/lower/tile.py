@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deplodock.errors import IllegalSchedule
 from deplodock.ir.layout import Shared
 from deplodock.ir.loop import Const, index
 from deplodock.ir.plan import Kernel
@@ -61,15 +60,6 @@ def lower_tile(kernel: Kernel, facts: Facts = {}) -> TileKernel:
     knobs.require(not knobs.roles or len(parts) == 1 and boxed, "roles need one part, and a box for every copy")
     verify_tile(made)
     return made
-
-
-def legal(kernel: Kernel, facts: Facts = {}) -> str | None:
-    """Why a kernel has no code under its schedule, or None if it has."""
-    try:
-        lower_tile(kernel, facts)
-    except IllegalSchedule as e:
-        return e.facts["reason"]
-    return None
 
 
 def _part(s: Scope) -> Part:

@@ -152,13 +152,19 @@ def _certain(s: Scope, c: Compare, value: Term) -> bool:
 # ---- masks of reads --------------------------------------------------------------------------------------------------
 
 def is_padded(b: Term) -> bool:
-    """A load that is zero outside of affine bounds: the guard of the read says it all."""
+    """A load that is zero outside of affine bounds, over axes of its own: the guard of the read says it all."""
+    return _padded(b) is not None
+
+
+def _padded(b: Term) -> Load | None:
+    """The load that is padded, if b is one."""
     match b:
         case Op("where", (p, a, Const(_, 0))):
-            conditions = affine(p)
-            return bool(conditions) and not any(gathers(i for c in conditions for i in (c.left, c.right))) and (
-                isinstance(a, Load) or is_padded(a))
-    return False
+            conditions, read = affine(p), a if isinstance(a, Load) else _padded(a)
+            if conditions and read is not None and p.free <= read.free and not any(
+                    gathers(i for c in conditions for i in (c.left, c.right))):
+                return read
+    return None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ PRODUCTS = [f"dd_wgmma_m64n{n}k16_{t}_{a}{b}" for n in (8, 112, 256) for t in ("
 @pytest.fixture(scope="module")
 def declarations() -> set[str]:
     """What the host's headers declare, as PRIMITIVES writes it, macros expanded."""
-    unit, _, _ = unit_text("k", "\n".join(PRODUCTS)).partition('#include "k.cu"')
+    unit, _, _ = unit_text({"k": "\n".join(PRODUCTS)}).partition('#include "k.cu"')
     text = subprocess.run((find_compiler(), "-E", "-P", "-I", str(HOST), "-x", "c++", "-"), input=unit, capture_output=True,
                           text=True, check=True, timeout=60).stdout
     text = re.sub(r"static (?:inline __attribute__\(\(always_inline\)\)|inline __attribute__\(\(always_inline\)\)) ?", "", text)

@@ -7,7 +7,7 @@ import pytest
 from deplodock.capture import capture_code
 from deplodock.join import Domain, Joins, Relation
 from deplodock.lower.structure import axes_of
-from deplodock.lower.tile import legal
+from deplodock.lower.kernel import legal
 from deplodock.pipeline import compile
 from deplodock.target import target
 from extract.schedule import DOMAINS, RELATIONS

@@ -8,7 +8,8 @@ from deplodock.ir.dtype import f32
 from deplodock.ir.tile import Convert, Exchange, For, Mma, MmaWait, Promote, Reduce, walk
 from deplodock.ir.tile_show import show_tile
 from deplodock.ir.tile_verify import verify_tile
-from deplodock.lower.tile import legal, lower_tile
+from deplodock.lower.kernel import legal
+from deplodock.lower.tile import lower_tile
 from tests.lowering import terms as t
 from tests.lowering.cases import CASES, FMA, MMA, ROLES, WGMMA, case
 

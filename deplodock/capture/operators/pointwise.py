@@ -32,14 +32,18 @@ def scaled(op: str) -> Constructor:
     def construct(c: Call) -> Arg:
         if c["alpha"] == 1:
             return c.pointwise(op, c["self"], c["other"])
-        return c.cast(c.wide(op, c["self"], c.wide("mul", c["other"], c["alpha"])), c.dtype)
+        return c.cast(c.wide(op, c["self"], _times(c, c["other"], c["alpha"])), c.dtype)
     return construct
+
+
+def _times(c: Call, x: Arg | float, number: float) -> Arg | float:
+    return c.wide("mul", x, number) if isinstance(x, Arg) else x * number
 
 
 def rsub(c: Call) -> Arg:
     if c["alpha"] == 1:
         return c.pointwise("sub", c["other"], c["self"])
-    return c.cast(c.wide("sub", c["other"], c.wide("mul", c["self"], c["alpha"])), c.dtype)
+    return c.cast(c.wide("sub", c["other"], _times(c, c["self"], c["alpha"])), c.dtype)
 
 
 def divide(c: Call) -> Arg:

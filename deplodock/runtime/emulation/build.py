@@ -58,18 +58,31 @@ def build(kernels: dict[str, str], checked: bool = True, store: Cache | None = N
     return Program(executable, {file_name(name): text for name, text in kernels.items()}, checked)
 
 
+def build_together(kernels: dict[str, str]) -> Program:
+    """As build(), checked, with all kernels in one translation unit: half the time of as many units. Only the runtime is cached.
+    """
+    with tempfile.TemporaryDirectory(prefix="deplodock-") as folder:
+        _compile(kernels, (*COMMON, *CHECKED), Path(folder))
+        made = (Path(folder) / "out").read_bytes()
+    executable = _link([made, _runtime(Cache("emulation"))], ", ".join(kernels))
+    return Program(executable, {file_name(name): text for name, text in kernels.items()}, True)
+
+
 def file_name(kernel: str) -> str:
     """The file that the debug information of a kernel's code names."""
     return f"{kernel}.cu"
 
 
-def unit_text(kernel: str, text: str) -> str:
-    """The translation unit of a kernel: the host's headers, its text in a file of its own, its entry."""
-    widths = sorted({int(n) for n in re.findall(r"\bdd_wgmma_m64n(\d+)k16_", text)})
-    shared = re.findall(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]", text)
+def unit_text(kernels: dict[str, str]) -> str:
+    """The translation unit of kernels: the host's headers, then each one's text in a file of its own, and its entry."""
+    texts = "\n".join(kernels.values())
+    widths = sorted({int(n) for n in re.findall(r"\bdd_wgmma_m64n(\d+)k16_", texts)})
+    shared = re.findall(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w ]+?)\s+(\w+)\s*\[\s*\]", texts)
     lines = ['#include "primitives.h"', '#include "entry.h"', *(f"EMU_WGMMA_N({n})" for n in widths), shared_wrappers()]
     lines += [f"EMU_SHARED({kind}, {name})" for kind, name in sorted(set(shared))]
-    return "\n".join([*lines, f'#include "{file_name(kernel)}"', f"EMU_KERNEL({kernel})\n"])
+    for kernel in kernels:
+        lines += [f'#include "{file_name(kernel)}"', f"EMU_KERNEL({kernel})"]
+    return "\n".join(lines) + "\n"
 
 
 @cache
@@ -112,11 +125,15 @@ def _runtime(store: Cache) -> bytes:
 
 def _kernel(key: str, name: str, text: str, flags: tuple[str, ...], store: Cache) -> bytes:
     """The object file of a kernel."""
-    def compile_in(folder: Path) -> None:
+    return _made(key, lambda folder: _compile({name: text}, flags, folder), store)
+
+
+def _compile(kernels: dict[str, str], flags: tuple[str, ...], folder: Path) -> None:
+    """The object file `out` of kernels, in a folder."""
+    for name, text in kernels.items():
         (folder / file_name(name)).write_text(text)
-        (folder / "unit.cc").write_text(unit_text(name, text))
-        _gcc((*flags, "-I", str(HOST), "-c", "unit.cc", "-o", "out"), folder, name)
-    return _made(key, compile_in, store)
+    (folder / "unit.cc").write_text(unit_text(kernels))
+    _gcc((*flags, "-I", str(HOST), "-c", "unit.cc", "-o", "out"), folder, ", ".join(kernels))
 
 
 def _made(key: str, compile_in: Callable[[Path], None], store: Cache) -> bytes:

@@ -33,17 +33,18 @@ class Statistics:
 
 def emulate(kernels: Mapping[str, str], launches: Sequence[Launch], arrays: Mapping[str, Any], *,
             undefined: Collection[str] = (), checked: bool = True, seed: int = 0, workers: int | None = None,
-            timeout: float = TIME_LIMIT) -> tuple[Statistics, ...]:
+            timeout: float = TIME_LIMIT, program: Program | None = None) -> tuple[Statistics, ...]:
     """Compiles kernels (name to CUDA text) and runs launches one after another; arrays are read and written in place.
 
     arrays: a NumPy array or a CPU tensor for each buffer that a launch names, in row-major order. undefined: the buffers
     that hold nothing yet; to read what no kernel wrote there is a fault. checked: races, bounds, initialisation and the
     rest are checked; otherwise only results are computed, some five times as fast. seed: 0 runs threads in order, any
-    other number in a random order of its own. workers: host threads, by default one per core. timeout: seconds.
+    other number in a random order of its own. workers: host threads, by default one per core. timeout: seconds. program: the kernels, built already,
+    perhaps among others.
 
     Raises EmulationFault, with all faults in its `faults`, if any was found; arrays then hold what was computed.
     """
-    program = build(kernels, checked)
+    program = program or build(kernels, checked)
     memories = {name: memory_of(a) for name, a in arrays.items()}
     for name in undefined:
         memories[name][...] = 0xFF           # NaN, and -1

@@ -1,0 +1,106 @@
+"""Whether what a compiled case computes is right: by the promise, and bit for bit where nothing is rounded.
+
+Three results are compared: the compiled program's, eager PyTorch's, and the reference's in float64. That the reference means
+what PyTorch means is checked as well, by the same lines on float64 tensors.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from deplodock.capture import Captured
+from deplodock.reference import Verdict, error, longest_fold, reference, within_promise
+from deplodock.runtime.program import CompiledProgram
+from tests.generated.case import Case
+
+MOVES = set("reshape permute expand slice select cat embedding triu tril full where".split())
+"""Operators of Torch IR that round nothing: their results are eager's, bit for bit but for the sign of zero."""
+FOLDS = set("""sum mean prod amax amin softmax log_softmax layer_norm rms_norm matmul addmm linear einsum
+    scaled_dot_product_attention""".split())
+"""Operators of Torch IR whose infinities may become NaN, and the other way round."""
+DRAWS = 7
+"""Draws of the inputs that a result is judged on together, where one draw's misses the bound: of few elements, eager's own
+error, which the bound is made of, is luck."""
+AGREE = 1e-6
+"""Relative difference between two float64 evaluations of the same program."""
+
+
+def complaints(case: Case, captured: Captured, compiled: CompiledProgram) -> list[str]:
+    """What is wrong with a case's results; empty if they are right."""
+    first = _results(case, captured, compiled, 0)
+    found = [c for i in range(len(case.outputs)) if (c := _wrong(captured, [first], i))]
+    if found and not any(c.exact for c in found):
+        more = [first, *(_results(case, captured, compiled, n) for n in range(1, DRAWS + 1))]
+        found = [c for i in range(len(case.outputs)) if (c := _wrong(captured, more, i))]
+    return list(map(str, found)) or _misread(case, captured, first)
+
+
+class Complaint(str):
+    exact = False
+    """Whether another draw would change nothing."""
+
+
+def _exact(text: str) -> Complaint:
+    c = Complaint(text)
+    c.exact = True
+    return c
+
+
+def _results(case: Case, captured: Captured, compiled: CompiledProgram, draw: int):
+    """(given, computed, eager, exact) of one draw of the inputs."""
+    tensors = case.tensors(draw)
+    given = [tensors[at] for at in captured.positions]
+    with torch.no_grad():
+        eager = case.function()(*case.tensors(draw))
+        computed = compiled(*given)
+        if not all(map(_same, given, (case.tensors(draw)[at] for at in captured.positions))):
+            raise AssertionError("an input was written to")
+        return tensors, computed, eager, reference(captured.program, given, captured.parameters)
+
+
+def _wrong(captured: Captured, draws: Sequence[tuple], i: int) -> Complaint | None:
+    """What is wrong with output i over some draws of the inputs."""
+    y, e, exact = (torch.stack([d[part][i] for d in draws]) for part in (1, 2, 3))
+    ops, name = {n.op for n in captured.program.nodes}, captured.program.outputs[i]
+    if y.dtype != e.dtype or y.shape != e.shape:
+        return _exact(f"{name} is {y.dtype} {list(y.shape)}, eager's {e.dtype} {list(e.shape)}")
+    if not y.is_floating_point() or ops <= MOVES:
+        return None if _same(y, e) else _exact(f"{name}: {int((~_equal(y, e)).sum())} of {y.numel()} elements are not eager's")
+    v = within_promise(y, exact, e, longest_fold(captured.program))
+    finite = v.nan_match or bool(ops & FOLDS) and bool((torch.isfinite(y) == torch.isfinite(e)).all())
+    if not finite:
+        return _exact(f"{name}: NaN or infinities where the reference and eager have none, or none where they have them")
+    if v.rel_err > v.bound:
+        return Complaint(f"{name}: relative error {v.rel_err:.2e}, allowed {v.bound:.2e} (eager's {v.eager_rel_err:.2e})")
+    return Complaint(f"{name}: an element {v.excess:.1f} times as far off as allowed") if v.excess > 1 else None
+
+
+def _misread(case: Case, captured: Captured, first: tuple) -> list[str]:
+    """Outputs where the reference differs from the same lines on float64 tensors, and from what eager gives."""
+    tensors, _, eager, exact = first
+    wide = [t.double() if t.is_floating_point() else t for t in tensors]
+    try:
+        with torch.no_grad():
+            meant = case.function()(*wide)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError):
+        meant = eager
+    found = []
+    for name, r, m, e in zip(captured.program.outputs, exact, meant, eager):
+        if not r.is_floating_point():
+            if not _equal(r.to(e.dtype), e).all():
+                found.append(f"{name}: the reference is not what eager computes")
+        elif m.dtype != torch.float64 or error(r, m) > AGREE:
+            coarse = 64 * torch.finfo(e.dtype).eps * max(1, longest_fold(captured.program)) ** 0.5
+            if error(e, r) > coarse:
+                found.append(f"{name}: the reference is {error(e, r):.1e} from eager, {error(r, m):.1e} from float64")
+    return found
+
+
+def _equal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Elements that are equal, NaN to NaN."""
+    return (a == b) | (a != a) & (b != b)
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return bool(_equal(a, b).all())

@@ -1,0 +1,23 @@
+"""The part of the generated tests that is small enough to run always: every row once, and some compositions.
+
+The whole: `python -m tests.operators`, `python -m tests.compositions`.
+"""
+from __future__ import annotations
+
+from deplodock.capture.operators import TABLE
+from tests.generated import operators
+from tests.generated.case import COMPUTED
+
+
+def case_of(row: str, seed: int = 0):
+    """A call of a row in one of the dtypes that PyTorch takes, another one for the next row; None if there is none."""
+    start = sum(map(ord, row)) + seed
+    for n in range(len(COMPUTED)):
+        key = f"{seed} {row} {COMPUTED[(start + n) % len(COMPUTED)]} {start % 4}"
+        if case := operators.draw(key):
+            return key, case
+    return None
+
+
+def test_no_row_is_without_a_generator():
+    assert [row for row in TABLE if case_of(row) is None] == []
