@@ -71,6 +71,8 @@ def operate(op: str, args: dict[str, object], shape: tuple[int, ...], dtype: tor
         case "cast": return args["x"].to(dtype)
         case "reshape": return args["x"].reshape(shape)
         case "expand": return args["x"].expand(shape)
+        case "as_strided": return args["x"].contiguous().as_strided(shape, args["strides"], args["offset"])
+        case "fold": return F.fold(args.pop("x"), shape[2:], **args)
         case "full": return torch.full(shape, args["value"], dtype=dtype, device=device)
         case "arange":
             count = torch.arange(shape[0], device=device).to(torch.float64 if dtype.is_floating_point else dtype)
@@ -149,6 +151,20 @@ def _index(x, indices):
     return x[tuple(slice(None) if i is None else i.long() for i in indices)]
 
 
+def _pad(x, pads, mode, value):
+    if mode == "constant":
+        return F.pad(x, [n for pair in reversed(pads) for n in pair], value=value)
+    for dim, (before, after) in enumerate(pads):
+        n, at = x.shape[dim], torch.arange(-before, x.shape[dim] + after, device=x.device)
+        at = {"reflect": n - 1 - (n - 1 - at.abs()).abs(), "replicate": at.clamp(0, n - 1), "circular": at % n}[mode]
+        x = x.index_select(dim, at)
+    return x
+
+
+def _unfold(x, dim, size, step, dilation):
+    return x.unfold(dim, (size - 1) * dilation + 1, step)[..., ::dilation]
+
+
 def _slice(x, dim, start, stop, step):
     return x[(slice(None),) * dim + (slice(start, stop, step),)]
 
@@ -184,6 +200,13 @@ MEANING: dict[str, Callable] = {
     "permute": lambda x, dims: x.permute(dims),
     "slice": _slice,
     "select": lambda x, dim, index: x.select(dim, index),
+    "flip": lambda x, dims: x.flip(dims),
+    "roll": lambda x, shifts, dims: x.roll(shifts, dims),
+    "pad": _pad,
+    "unfold": _unfold,
+    "diagonal": lambda x, offset, dim1, dim2: x.diagonal(offset, dim1, dim2),
+    "slice_scatter": lambda x, src, dim, start, stop, step: x.slice_scatter(src, dim, start, stop, step),
+    "diagonal_scatter": lambda x, src, offset, dim1, dim2: x.diagonal_scatter(src, offset, dim1, dim2),
     "cat": lambda xs, dim: torch.cat(xs, dim),
     "triu": lambda x, diagonal: x.triu(diagonal),
     "tril": lambda x, diagonal: x.tril(diagonal),
@@ -286,5 +309,6 @@ def _terms(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> int:
             sizes = {l: n for t, x in zip(left.split(","), args["xs"]) for l, n in zip(t, shapes[x.name])}
             return math.prod(n for l, n in sizes.items() if l not in right)
         case "scaled_dot_product_attention": return max(size("q", -1), size("k", -2))
+        case "fold": return math.prod(args["kernel_size"])
         case "softmax" | "log_softmax": return size("x", args["dim"])
-    return size("x", *args["dims"]) if "dims" in args and node.op != "permute" else 1
+    return size("x", *args["dims"]) if "dims" in args and node.op not in ("permute", "flip", "roll") else 1

@@ -73,6 +73,8 @@ class Call:
     args: dict[str, object]
     outs: tuple[tuple[tuple[int, ...], Dtype], ...]
     source: Source | None = field(default=None)
+    example: torch.Tensor | None = field(default=None)
+    """The first operand as the trace has it: its layout in memory."""
 
     @property
     def op(self) -> str:

@@ -64,7 +64,8 @@ def _operator(builder: Builder, node: torch.fx.Node, results: dict) -> object:
     args = {name: _argument(value, results) for name, value in arguments(node).items()}
     value = node.meta.get("val")
     outs = () if value is None else output_facts(value, source, f"aten.{op}")
-    return TABLE[op](Call(builder, node.target, args, outs, source))
+    first = node.all_input_nodes[0].meta.get("val") if node.all_input_nodes else None
+    return TABLE[op](Call(builder, node.target, args, outs, source, first if isinstance(first, torch.Tensor) else None))
 
 
 def _unsupported(node: torch.fx.Node) -> Exception:

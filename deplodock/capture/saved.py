@@ -11,7 +11,7 @@ from deplodock.reference import MEANING, operate
 LARGEST = 8
 """Integers that nothing is known about are drawn below this: small enough to count, shift and index with."""
 
-MOVING = ("cast", "reshape", "expand", "permute", "slice", "select")
+MOVING = ("cast", "reshape", "expand", "permute", "slice", "select", "flip", "roll", "unfold", "diagonal", "as_strided")
 """Operators whose results hold nothing but their operand's values."""
 
 

@@ -60,7 +60,16 @@ OPERATORS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("permute", "x", "dims"),
         ("slice", "x", "dim start stop step"),
         ("select", "x", "dim index"),
+        ("flip", "x", "dims"),
+        ("roll", "x", "shifts dims"),
+        ("pad", "x", "pads mode value"),
+        ("unfold", "x", "dim size step dilation"),
+        ("fold", "x", "kernel_size dilation padding stride"),
+        ("diagonal", "x", "offset dim1 dim2"),
+        ("as_strided", "x", "strides offset"),
         ("cat", "xs", "dim"),
+        ("slice_scatter", "x src", "dim start stop step"),
+        ("diagonal_scatter", "x src", "offset dim1 dim2"),
         ("triu", "x", "diagonal"),
         ("tril", "x", "diagonal"),
         ("full", "", "value"),
@@ -82,6 +91,11 @@ OPERATORS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
                              negative ones count from the end
     gather                   element (.., i, ..) is x[.., index[.., i, ..], ..]; index_select is one of an expanded index
     index                    x[indices]: an index or None for each of the first dimensions of x; take is one of a flat x
+    pad                      pads: (before, after) for each dimension, negative ones cut; mode "constant" (with value),
+                             "reflect", "replicate" or "circular"
+    unfold                   windows of `size` elements, `dilation` apart, in a new last dimension; fold is F.fold
+    as_strided               of x laid out row-major
+    *_scatter                x with src in place of what the view of that name shows
     arange                   start + step * i, along the one dimension of the node
 """
 

@@ -195,6 +195,38 @@ torch.ones(3, 2), torch.zeros(2, dtype=torch.int32), torch.full((2, 2), 7), torc
  F.embedding(torch.randint(0, 3, (0, 2)), torch.randn(3, 4)))
 
 x = torch.randn(3, 4); x, x.T, x.T.T, x
+
+x = torch.randn(3, 5, 4)
+(x.flip(0, -1), x.flip(1) + x, x.roll(2, 1), x.roll((-1, 7), (0, 2)), x.roll(4), x.rot90(1, (0, 2)), x[0].fliplr(),
+ x.roll(1, 1)[:, :3], x.roll((1, 2), (0, 0)), torch.randn(0, 3).roll(1, 0), torch.tensor(2.).flip(()))
+
+x = torch.randn(2, 3, 5, 4)
+(F.pad(x, (1, 2, 0, 1), value=2.), F.pad(x, (-1, 2)), F.pad(x, (2, 1, 3, 2), "reflect"), F.pad(x[0], (3, 2), "reflect"),
+ F.pad(x, (1, 5, 3, 0), "replicate"), F.pad(x, (4, 1, 2, 5), "circular"), F.pad(x[:, :, :0], (0, 0, 1, 1)),
+ F.pad(x, (1, 0, -1, 1), "replicate"), F.pad(x[None], (1, 1, 1, 1, 1, 1), "reflect"), F.pad(x > 0, (1, 1), value=True))
+
+x = torch.randn(2, 3, 6, 5)
+(x.unfold(2, 3, 2), x.unfold(3, 2, 1).unfold(2, 2, 2), x.unfold(1, 3, 1).sum(-1), F.unfold(x, (2, 3)),
+ F.unfold(x, 2, dilation=2, padding=1, stride=(2, 1)), F.unfold(x[0], 3), torch.tensor(1.).unfold(0, 1, 1))
+
+x = torch.randn(2, 12, 12); y = torch.randn(2, 12, 8)
+F.fold(x, (4, 5), (2, 2)), F.fold(x[0], (4, 7), (2, 2), dilation=(1, 2), padding=1, stride=(2, 2))
+
+x = torch.randn(3, 5, 4)
+(x.diagonal(), x.diagonal(1, 0, 2), x.diagonal(-2, 2, 1), x[0].diag(), x[0].diag(-3), x[0, 0].diag(1), x[0].trace(),
+ torch.diag_embed(x[0], 1), x.diagonal(7), x.as_strided((2, 3), (1, 4), 5), x.as_strided((2, 2, 2), (3, 0, 1)))
+
+x = torch.randn(3, 5, 4); y = torch.randn(2, 5, 4)
+(x.slice_scatter(y, 0, 1), x.slice_scatter(y, 0, 0, 3, 2), x.select_scatter(y[0], 0, -1), x[0].slice_scatter(x[1]),
+ x.diagonal_scatter(y[0, :3].T, 0, 0, 1), x.diagonal_scatter(y[0, :, :2], -1, 0, 2),
+ x.index_fill(1, torch.tensor([0, -1]), 2.), F.one_hot(torch.tensor([[0, 2], [1, 1]]), 4))
+
+x = torch.randn(4, 6); y = x.clone()
+y[:, 1] = 3; y[1:3] += 1; y.diagonal().zero_(); y[::2, 0] = 7; y.t()[0] = x[:, 1]; y[:2, 2:4].copy_(x[2:, :2]); y
+
+x = torch.randn(2, 8, 3, 4)
+(F.pixel_shuffle(x, 2), F.pixel_unshuffle(x[..., :2, :], 2), F.channel_shuffle(x, 4), torch.kron(x[0, 0], x[1, 1]),
+ torch.block_diag(x[0, 0], x[0, 1]), x.diff(), torch.meshgrid(x[0, 0, 0], x[0, 0, 1], indexing="xy"), x.tile(2, 1))
 """
 
 INDICES = """

@@ -44,6 +44,34 @@ def index(c: Call) -> Arg:
     return c("index", c["self"], indices)
 
 
+def index_fill(c: Call) -> Arg:
+    """value where any index is the place; negative ones count from the end."""
+    shape = c.shape or (1,)
+    dim, count = c["dim"] % len(shape), math.prod(c.shape_of(c["index"]))
+    require_rows(c, shape[dim] or not count)
+    places = numbers(c, shape[dim])
+    at = c("index", places, (c.reshape(c["index"], (count,)),), shape=(count,), dtype=Dtype.i64)
+    same = c("eq", c.reshape(at, (count, 1)), places, shape=(count, shape[dim]), dtype=Dtype.b8)
+    hit = c("any", same, dims=(0,), keepdim=False, shape=(shape[dim],), dtype=Dtype.b8)
+    along = tuple(n if d == dim else 1 for d, n in enumerate(shape)) if c.shape else ()
+    return c.where(c.reshape(hit, along), c["value"], c["self"])
+
+
+def one_hot(c: Call) -> Arg:
+    """Whether the number of a class is the index, which has to be one of them."""
+    if c["num_classes"] == -1:
+        raise DataDependentShape(c.source, found="one_hot without num_classes: how many there are depends on the values")
+    classes, count = c.shape[-1], math.prod(c.shape[:-1])
+    places = numbers(c, classes)
+    at = c("gather", places, c.reshape(c["self"], (count,)), dim=0, shape=(count,), dtype=Dtype.i64)
+    return c.cast(c("eq", c.reshape(at, (*c.shape[:-1], 1)), places, dtype=Dtype.b8), c.dtype)
+
+
+def numbers(c: Call, n: int) -> Arg:
+    """0, 1 .. n - 1. Read at an index they are the index, which is checked."""
+    return c("arange", start=0, step=1, shape=(n,), dtype=Dtype.i64)
+
+
 def require_rows(c: Call, size: int) -> None:
     """An error if something is selected from nothing."""
     if not size and 0 not in c.shape:
@@ -55,5 +83,7 @@ ROWS: dict[str, Constructor] = {
     **rows(gather, "gather"),
     **rows(index_select, "index_select"),
     **rows(index, "index.Tensor"),
+    **rows(index_fill, "index_fill.int_Scalar index_fill.int_Tensor"),
+    **rows(one_hot, "one_hot"),
 }
 """ATen overload -> constructor."""
