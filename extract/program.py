@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Index, Launch, Load, Mod, Op, Term, children,
-                               const, dtype, index, loads, rebuilt, subst)
+from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Index, Iota, Launch, Load, Mod, Op, Term,
+                               children, const, dtype, gathers, index, loads, rebuilt, subst)
 from deplodock.ir.meaning import Meaning
 from deplodock.ir.plan import Output
 from extract.cost import size
@@ -235,11 +235,11 @@ class Program:
         return self.rounds and (self.coarse or scores in self.rounded_scores)
 
     def nodes(self, c: int) -> tuple[Term, ...]:
-        """What a class can be computed as: its nodes but loads, in an order that names do not decide; nothing where it
-        is read as a constant.
+        """What a class can be computed as: its nodes but loads and loaded indices, in an order that names do not decide;
+        nothing where it is read as a constant.
         """
         if c not in self._nodes:
-            nodes = [] if c in self.folded else [n for n in self.egraph.bodies[c] if not isinstance(n, Load)]
+            nodes = [] if c in self.folded else [n for n in self.egraph.bodies[c] if not _is_read(n)]
             if len(nodes) > 1:
                 nodes.sort(key=lambda n: rebuilt(n, [self.small[x.number] for x in children(n)]).key)
             self._nodes[c] = tuple(nodes)
@@ -302,6 +302,8 @@ class Program:
                       if (b := self.buffers[n.tensor.number]) not in self.rank or b in self.wanted]
             self.leaf[c] = [Load(self.buffers[n.tensor.number], tuple(grounded(i, self._loaded) for i in n.indices))
                             for n in sorted(usable, key=self._cheapest)[:LEAVES]]
+            self.leaf[c] += sorted(Iota(grounded(n.index, self._loaded)) for n in self.egraph.bodies[c]
+                                   if isinstance(n, Iota) and _is_read(n))
 
     def _loaded(self, c: int) -> Term:
         """The body of a loaded index: read from memory where it is stored, else computed from indices and inputs."""
@@ -354,3 +356,8 @@ def _in_order(t: Term) -> list[Axis]:
             walk(i)
     out.update(dict.fromkeys(sorted(t.free)))
     return list(out)
+
+
+def _is_read(n: Term) -> bool:
+    """Whether a node stands for what is read from memory: a load, or a loaded index."""
+    return isinstance(n, Load) or isinstance(n, Iota) and any(gathers((n.index,)))

@@ -262,7 +262,8 @@ def access(s: Scope, buffer: Term, indices: tuple[Index, ...], layout: Layout | 
     inside = [g for c in loaded for g in (Compare("le", index(0), index(c.axis)),
                                           Compare("lt", index(c.axis), index(c.axis.extent - 1)))]
     guards = tuple(dict.fromkeys((*s.guards, *inside, *bounds(s, view.dims, plain))))
-    own = element.free.union(*(i.free for i in plain), *(i.free for g in guards for i in (g.left, g.right)))
+    # Axes that only a loaded index depends on are among them: past their end there is no element either.
+    own = element.free.union(*(i.free for i in (*plain, *indices)), *(i.free for g in guards for i in (g.left, g.right)))
     coords = s.coords(own) + tuple(dict.fromkeys(loaded))
     return Access(view.param, element, coords, guards, view.dims, view.strides, tuple(plain))
 

@@ -79,6 +79,14 @@ x.split((1, 7), -1), x.chunk(3, -1), torch.tensor_split(x, 3, 2), x[1], x[:, -1]
 torch.cat((x, y), 1), torch.cat((x, y.half()), -1), torch.cat((torch.zeros(0), x.view(-1))), torch.stack((x, y), 1), \
 torch.stack((x,)), torch.hstack((x, y)), x.repeat(1, 2, 1), x.repeat(2, 1, 1, 1), x.repeat_interleave(2, 1), \
 x.repeat_interleave(3), torch.tile(x, (2, 1)), x.view_as(y), x[1, 2, 3], x[:, None, 1:2]""",
+    "views that compute": """
+x = torch.randn(2, 8, 4); y = torch.randn(1, 8, 4); i = torch.tensor([1, -2])
+x.flip(0, 2), x.roll(1, 1), x.roll(5), torch.rot90(x), F.pad(x, (1, 2), value=3.), F.pad(x, (1, 0, 2, 1)), \
+F.pad(x, (2, 1), 'reflect'), F.pad(x, (2, 5), 'replicate'), F.pad(x, (4, 1), 'circular'), x.unfold(1, 3, 2), \
+F.unfold(x, (2, 2), padding=1), F.fold(x, (3, 3), 2), \
+x.diagonal(1, 1, 2), x.as_strided((3, 2), (1, 8), 2), x.slice_scatter(y, 0, 1), x.select_scatter(y[0], 0, 1), \
+x.diagonal_scatter(y[0, :2].T, 0, 0, 1), x.index_fill(1, i, 2.), x.index_fill(0, i[:1], torch.tensor(3.)), \
+F.one_hot(i.abs(), 5), F.pixel_shuffle(x[:, :, None], 2), torch.diag_embed(y), torch.constant_pad_nd(x, (1, 0))""",
     "indices": """
 x = torch.randn(5, 7); i = torch.tensor([0, 4, -2]); g = torch.randint(0, 5, (3, 7))
 x[i], x[:, i], x[i, None, i], x[:, None][i, :, i], x.index_select(1, i + 2), x.gather(0, g), x.take(g), \
