@@ -1,8 +1,9 @@
 """The cover: the set of kernels that computes a program's outputs at least total cost.
 
 Best first over states (tensors still needed, by-products at hand), in reverse program order: the latest tensor that is
-needed is made next. The bound is the dearest chain of kernels that is still to come: two kernels of one chain are never
-the same one, because a kernel needs only what comes before all its outputs. Acyclic by construction.
+needed is made next. The bound is the dearest chain of kernels that is still to come, since two kernels of one chain are never
+the same one (a kernel needs only what comes before all its outputs); or, of many outputs side by side, what each has to
+bear of the kernel that makes it at the least price a tensor. Acyclic by construction.
 """
 from __future__ import annotations
 
@@ -20,6 +21,8 @@ PLANS = 4
 """Covers to keep: near ties are measured, not argued."""
 STATES = 200_000
 """States to look at before the search stops and reports its gap: 2 s."""
+EFFORT = 100_000
+"""Choices to look at, and kernels of bounds, ten for one, before it stops as well: 2 s where each state has many choices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +68,19 @@ class _Cover:
                 self.makes[b].append(k)
         self.tensors = sorted(self.makes, key=rank.get)
         self.chains: dict[frozenset[Buffer], dict[Buffer, float]] = {}
+        self.share = {b: min(self.price[id(k)] / len(k.names) for k in ks) for b, ks in self.makes.items()}
+        self.effort = 0
 
     def bound(self, need: frozenset[Buffer], have: frozenset[Buffer]) -> float:
         """No cover of `need` costs less, if `have` comes for free."""
         chain = self.chains.get(have)
         if chain is None:
             chain = self.chains[have] = {}
+            self.effort += sum(map(len, self.makes.values())) // 10
             for b in self.tensors:
                 chain[b] = min(self.price[id(k)] + max((chain.get(u, math.inf) for u in k.need - have), default=0.0)
                                for k in self.makes[b])
-        return max((chain.get(b, math.inf) for b in need), default=0.0)
+        return max(max((chain.get(b, math.inf) for b in need), default=0.0), sum(self.share.get(b, math.inf) for b in need))
 
     def step(self, need: frozenset[Buffer], have: frozenset[Buffer], k: Candidate):
         """The state after choosing a kernel: what it reads is needed, what else it writes is at hand while it may be
@@ -107,7 +113,8 @@ class _Cover:
             if not need:
                 self._found(found, known, path, total, 0.0)
                 continue
-            if looked > states:
+            self.effort += len(self.makes[max(need, key=self.rank.get)])
+            if looked > states or self.effort > EFFORT:
                 if not found:
                     self._dive(found, known, state, path, total, low)
                 break

@@ -105,7 +105,7 @@ def test_outputs_that_straddle_another_kernel():
 
 
 def test_a_search_cut_short_says_its_gap():
-    buffers, kernels, targets = graph(5, tensors=14)
+    buffers, kernels, targets = graph(11, tensors=14)
     rank = {b: i for i, b in enumerate(buffers)}
     best = cover(targets, kernels, rank)[0]
     cut = cover(targets, kernels, rank, states=2)[0]

@@ -88,6 +88,14 @@ class _Composer:
             return False
         return True
 
+    def _nudged(self, t: torch.Tensor) -> torch.Tensor:
+        """A tensor, each element off by up to a unit of rounding in the dtype of the composition."""
+        if not t.is_floating_point():
+            return t
+        unit = torch.finfo(DTYPES[self.draw.dtype]).eps
+        off = torch.rand(t.shape, generator=torch.Generator().manual_seed(len(self.lines)), dtype=torch.float64)
+        return t.double() * (1 + unit * (2 * off - 1))
+
     def _admit_inputs(self) -> None:
         d = self.draw
         for g in d.givens:
@@ -106,6 +114,9 @@ class _Composer:
         results, exact = evaluated(text, d.tensors), evaluated(text, wide)
         if not results or not exact or not all(map(_tame, results, exact)):
             return False
+        moved = evaluated(text, {n: t if n in self.exact else self._nudged(t) for n, t in wide.items()})
+        if not all(map(_steady, results, exact, moved)):
+            return False
         self._admit_inputs()
         names = [f"v{len(self.exact | set(d.tensors)) + n}" for n in range(len(results))]
         read = names_in(text)
@@ -118,6 +129,13 @@ class _Composer:
         self.lines.append(assignment(names, results, text))
         self.rows.append(row)
         return True
+
+
+def _steady(y: torch.Tensor, exact: torch.Tensor, moved: torch.Tensor) -> bool:
+    """Whether a value is but some units of rounding away where its operands are."""
+    if not y.is_floating_point():
+        return True
+    return float((moved - exact).abs().max()) <= LOST * torch.finfo(y.dtype).eps * float(exact.abs().max())
 
 
 def _tame(y: torch.Tensor, exact: torch.Tensor) -> bool:
