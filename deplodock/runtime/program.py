@@ -57,13 +57,13 @@ class CompiledProgram:
 
     parameters: tensors for plan.parameters, by name. They are read where they are, without copies, at each call: it is
     the tensors' own business what they hold by then.
-    device: "cpu" runs the emulation. store: the cache of machine code. limit: bytes that constants may take; those that
+    device: "cpu" runs the emulation. store: the cache of machine code; cubins: machine code that there is. limit: bytes that constants may take; those that
     are beyond it are computed at each call. Raises BrokenFact for a tensor the program was not compiled for, NoGpu or
     LaunchFailed if the GPU is missing or refuses, KernelRejected if a kernel does not compile.
     """
 
     def __init__(self, made: Loadable, parameters: Mapping[str, torch.Tensor], device: torch.device | str,
-                 store: Cache | None = None, limit: int | None = None):
+                 store: Cache | None = None, limit: int | None = None, cubins: Sequence[Cubin] = ()):
         plan = self.plan = made.plan
         self.device, self.values = torch.device(device), made.program.inputs
         facts = {v.name: v for v in made.program.parameters}
@@ -86,7 +86,7 @@ class CompiledProgram:
         self._storages: tuple[torch.UntypedStorage, ...] = ()
         self.recomputed = len(again)
 
-        runner, self.cubins = self._loader(made, store)
+        runner, self.cubins = self._loader(made, store, {c.name: c for c in cubins})
         kernels = made.kernels
         self._once = runner(_live([kernels[at] for at in once]), _table((*plan.parameters, *self._constants), self._once_slab))
         self._calls = runner(_live([*(kernels[at] for at in again), *kernels[len(plan.once):]]), _table(
@@ -94,14 +94,15 @@ class CompiledProgram:
         if broken := self.hold(parameters):
             raise broken
 
-    def _loader(self, made: Loadable, store: Cache | None) -> tuple[Callable[..., Runner], tuple[Cubin, ...]]:
+    def _loader(self, made: Loadable, store: Cache | None,
+                code: dict[str, Cubin]) -> tuple[Callable[..., Runner], tuple[Cubin, ...]]:
         """What makes a Runner of kernels for a table of buffers, and the machine code it uses."""
         if self.device.type == "cpu":
             return Emulated, ()
         from deplodock.runtime.launch import Gpu, Sequence
-        gpu, sources = Gpu(self.device.index or 0), {k.name: k.source for k in _live(made.kernels)}
-        cubins = tuple(compile_all(list(sources.items()), made.arch, store))
-        code = dict(zip(sources, cubins))
+        gpu, missing = Gpu(self.device.index or 0), {k.name: k.source for k in _live(made.kernels) if k.name not in code}
+        cubins = (*code.values(), *compile_all(list(missing.items()), made.arch, store))
+        code = {c.name: c for c in cubins}
         return lambda kernels, table: Sequence(gpu, tuple(gpu.load(k, code[k.name], table) for k in kernels)), cubins
 
     @property
