@@ -23,7 +23,7 @@ from deplodock.lower.cuda import CudaKernel
 from deplodock.runtime import constants
 from deplodock.runtime.cache import Cache
 from deplodock.runtime.compile import Cubin, compile_all
-from deplodock.runtime.memory import Slab, plan_slab, size_of
+from deplodock.runtime.memory import Shared, Slab, plan_slab, size_of
 
 
 class Runner(Protocol):
@@ -57,9 +57,10 @@ class CompiledProgram:
 
     parameters: tensors for plan.parameters, by name. They are read where they are, without copies, at each call: it is
     the tensors' own business what they hold by then.
-    device: "cpu" runs the emulation. store: the cache of machine code; cubins: machine code that there is. limit: bytes that constants may take; those that
-    are beyond it are computed at each call. Raises BrokenFact for a tensor the program was not compiled for, NoGpu or
-    LaunchFailed if the GPU is missing or refuses, KernelRejected if a kernel does not compile.
+    device: "cpu" runs the emulation. store: the cache of machine code; cubins: machine code that there is. limit: bytes
+    that constants may take; those that are beyond it are computed at each call. Raises BrokenFact for a tensor the program
+    was not compiled for, NoGpu or LaunchFailed if the GPU is missing or refuses, KernelRejected if a kernel does not
+    compile.
     """
 
     def __init__(self, made: Loadable, parameters: Mapping[str, torch.Tensor], device: torch.device | str,
@@ -81,7 +82,7 @@ class CompiledProgram:
         self._once_slab = plan_slab(tuple(plan.once[at] for at in once), frozenset(b.name for b in self._constants))
         self._slab = plan_slab(calls, names | {b.name for b in self._constants})
         self._slabs: dict[int, tuple[torch.Tensor, ...]] = {}
-        self._held: tuple[torch.Tensor, ...] = ()
+        self._held = Shared((), self.device)
         self._seen: tuple | None = None
         self._storages: tuple[torch.UntypedStorage, ...] = ()
         self.recomputed = len(again)
@@ -127,7 +128,7 @@ class CompiledProgram:
         if poison:
             for t in (*outputs, *slab):
                 t.view(-1).view(torch.uint8).fill_(0xFF)
-        tensors = (*inputs, *self._tensors, *self._held, *outputs)
+        tensors = (*inputs, *self._tensors, *self._held.tensors(), *outputs)
         self._calls.run(tensors + slab)
         return tuple(make(tensors) for make in self._returns)
 
@@ -159,9 +160,10 @@ class CompiledProgram:
             for value, p in zip(self._held_to, tensors):
                 if found := self._difference(value, p):
                     return found
-            constants = tuple(map(self._empty, self._constants))
-            self._once.run((*tensors, *constants, *self._room(self._once_slab)))
-            self._seen, self._held = now, constants
+            self._seen, self._held = None, Shared((), self.device)      # the old ones make room first
+            made = tuple(map(self._empty, self._constants))
+            self._once.run((*tensors, *made, *self._room(self._once_slab)))
+            self._seen, self._held = now, Shared(made, self.device)
             # Storages are kept, so that no later one can have the address of one that was seen.
             self._tensors, self._storages = tensors, tuple(p.untyped_storage() for p in tensors)
             self.parameters = parameters
