@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deplodock.ir.loop import (Axis, Buffer, Const, Fold, Gathered, Index, Iota, Launch, Load, Term, cast, children,
-                               dtype, index, loads, rebuilt)
+                               dtype, index, loads, rebuilt, subst)
 from deplodock.ir.meaning import NUMPY
 from deplodock.ir.show import Text, signature
 from deplodock.ir.tensor import (RESULT, Convert, Elements, Elementwise, IndexMap, Named, Operator, Reduction,
@@ -209,7 +209,8 @@ class _Entering:
         """A body that loads launches and buffers in place of the tensors that stand for them."""
         match b:
             case Load(t, ix):
-                return Load(self._tensor(t), tuple(map(self._index, ix)))
+                made, at = self._tensor(t), tuple(map(self._index, ix))
+                return subst(made.body, dict(zip(made.axes, at))) if _positional(made) else Load(made, at)
             case Iota(i): return Iota(self._index(i))
             case Const(d, v) if d.is_float:
                 return self.constants.setdefault((d, np.asarray(v, NUMPY[d.compute]).tobytes()), b)
@@ -269,6 +270,19 @@ def _arguments(name: str, law: Law) -> tuple[str, ...]:
 def _open(t: Term) -> bool:
     """Whether an operator is in a tensor, so that its shape is not known yet."""
     return isinstance(t, Operator) or any(map(_open, _operands(t)))
+
+
+def _positional(t: Term) -> bool:
+    """Whether a tensor holds integers or truth values that are arithmetic on positions: it is computed where it is read,
+    so that a mask is a predicate and a list of positions is an index."""
+    return isinstance(t, Launch) and not dtype(t).is_float and _without_loads(t.body)
+
+
+def _without_loads(b: Term) -> bool:
+    match b:
+        case Iota(i): return not any(isinstance(atom, Gathered) for atom, _ in i.terms)
+        case Load() | Fold(): return False
+    return all(map(_without_loads, children(b)))
 
 
 def _operands(t: Term) -> list[TensorTerm]:

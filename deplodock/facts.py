@@ -115,7 +115,7 @@ FUNCTIONS = {
 
 RELATIONS = """known(Tensor) parameter(Body) given(Body) in_order(i64 Indices) finite(Body) assumed(Body) low(Body)
 above(Body) live(i64 Body) some_key(i64 Body) selects(Indices Indices Indices Indices) proved(Body i64)
-equivalent(Body Body) atomic(Body) max_shifted(Body i64 Body) sixteen_bit(String) gives_b8(String) gives_same(String)
+equivalent(Body Body) atomic(Body) score(Body) max_shifted(Body i64 Body) sixteen_bit(String) gives_b8(String) gives_same(String)
 integer(String) bounded(String) keeps(String) floating(String) representable(String f64)"""
 
 
@@ -219,7 +219,8 @@ PROVED = """
 (= e (Op1 "exp" (Op2 "add" s (Op1 "neg" (Fold1 "max" k s))))) => (max_shifted e k s)
 (finite e) => (assumed e)"""
 
-# `low`: assumed finite, or −∞ where a mask says so.
+# `low`: assumed finite, or −∞ where a mask says so. `score`: made of sums, which no mask is, so that it is finite if all
+# inputs but masks are.
 ASSUMED = """
 (= e (Load (Buffer n) i)) => (assumed e)
 (= e (Load (Launch k b) i)) (assumed b) => (assumed e)
@@ -236,7 +237,15 @@ ASSUMED = """
 (= e (Load (Launch k b) i)) (low b) => (low e)
 (= e (Op2 "add" a b)) (low a) (low b) => (low e)
 (= e (Op3 "where" p a b)) (low a) (low b) => (low e)
-(= e (Cast d a)) (low a) => (low e)"""
+(= e (Cast d a)) (low a) => (low e)
+(= e (Fold1 "sum" k a)) (assumed a) => (score e)
+(= e (Load (Launch k b) i)) (score b) => (score e)
+(= e (Op2 "mul" a b)) (score a) (finite b) => (score e)
+(= e (Op2 "mul" a b)) (score b) (finite a) => (score e)
+(= e (Cast d a)) (score a) => (score e)
+(= e (Round d a)) (score a) => (score e)
+(= e (Fold1 "max" k s)) (= s (Op3 "where" p a b)) (some_key k p) (score a) => (live k s)
+(= e (Fold1 "max" k s)) (= s (Op3 "where" p a b)) (= q (Op1 "not" p)) (some_key k q) (score b) => (live k s)"""
 
 
 def analyses(numerics: str) -> list[str]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 
-from deplodock.facts import (assumed_finite, atomic, equivalent, finite, float_literals, of_dtype, proved, selects,
+from deplodock.facts import (assumed_finite, atomic, equivalent, finite, float_literals, live, of_dtype, proved, selects,
                              some_key, very_low)
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Body, Cast, Iota, Load, Tensor, const, op, where
-from deplodock.law import Axes, Index, Indices, Int, Pred, Value, law, literal, online_sum, rewrite, shifted
+from deplodock.law import Axes, Index, Indices, Int, Pred, Value, law, literal, online_sum, reduce, rewrite, shifted
 
 
 @law("exact")
@@ -74,6 +74,12 @@ def where_neg(p: Pred, a: Body, b: Body, d: Dtype):
 def where_zero(p: Pred, a: Body, b: Body, d: Dtype):
     """where(p, a, 0)·b = where(p, a·b, 0)   when b is finite"""
     return rewrite(where(p, a, literal(d, 0.0)) * b).to(where(p, a * b, literal(d, 0.0)), finite(b))
+
+
+@law("exact")
+def row_is_live(s: Body, k: Axes, d: Dtype):
+    """(maxₖ s = −∞) is false   when some s on every row is above −∞"""
+    return rewrite(op("eq", reduce("max", k, s), literal(d, -math.inf))).to(const(Dtype.b8, False), live(k, s), of_dtype(s, d))
 
 
 @law("exact")

@@ -10,7 +10,7 @@ import copy
 import inspect
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,11 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils._pytree import TreeSpec, tree_structure
+from torch.utils._pytree import TreeSpec, tree_structure, tree_unflatten
 
 from deplodock.capture.build import unique
 from deplodock.capture.code import Text, as_forward
+from deplodock.capture.constants import find_constants
 from deplodock.capture.export import decompose, export, leaves
 from deplodock.capture.graph import absent_outputs, outputs_of, translate
 from deplodock.capture.operators import TABLE
@@ -65,6 +66,11 @@ class Captured:
         """The outputs as PyTorch computes them in eager mode, in the order of program.outputs."""
         with torch.no_grad():
             return tuple(self.graph(*self.parameters.values(), *inputs))
+
+    def returned(self, outputs: Sequence[torch.Tensor]):
+        """The outputs, in the order of program.outputs, as the tuples, lists and dicts that the module returns."""
+        given = iter(outputs)
+        return tree_unflatten([None if i in self.absent else next(given) for i in range(self.tree.num_leaves)], self.tree)
 
 
 def capture_code(text: str, seed: int = 0) -> Captured:
@@ -177,12 +183,10 @@ def _is_program(value, file: str) -> bool:
     return isinstance(value, nn.Module) or inspect.isfunction(value) and value.__code__.co_filename == file
 
 
-def capture_torch_ir(text: str, file: str = "<torch ir>", seed: int = 0,
-                     parameters: Mapping[str, torch.Tensor] | None = None) -> Captured:
-    """A saved Torch IR (the text of a Program), with random inputs and parameters, or with these parameters.
-    TorchIRSyntaxError if it is none."""
+def capture_torch_ir(text: str, file: str = "<torch ir>", seed: int = 0) -> Captured:
+    """A saved Torch IR (the text of a Program), with random inputs and parameters. TorchIRSyntaxError if it is none."""
     program = parse(text, file)
-    tensors = examples(program, seed) | dict(parameters or {})
+    tensors = examples(program, seed)
     return Captured(program, tuple(tensors[v.name] for v in program.inputs),
                     {v.name: tensors[v.name] for v in program.parameters}, graph_of(program),
                     tuple(range(len(program.inputs))), tree_structure(tuple(program.outputs)))
@@ -209,7 +213,12 @@ def _captured(exported: ExportedProgram, inputs, names, prefix: str = "", text: 
             called[placeholder] = paths[placeholder].replace(".", "_")
     order = [p for p in tensors if p not in paths]
     tensors = {p: t for p, t in tensors.items() if isinstance(t, torch.Tensor)}
-    program, names_of = translate(decompose(exported, set(TABLE)), tensors, called, paths, keep_writes)
+    decomposed = decompose(exported, set(TABLE))
+    constants = find_constants(decomposed, TABLE)
+    device = next((t.device for t in tensors.values()), torch.device("cpu"))
+    for node, value in constants.tensors.items():
+        tensors[node.name], paths[node.name] = value.to(device), f"constant.{node.name}"
+    program, names_of = translate(decomposed, tensors, called, paths, constants, keep_writes)
     placeholders = {name: p for p, name in names_of.items()}
     read = [placeholders[v.name] for v in (*program.parameters, *program.inputs)]
     graph = _eager(exported, outputs_of(exported, called, keep_writes), read, tensors)
@@ -223,12 +232,15 @@ def _eager(exported: ExportedProgram, outputs: tuple[torch.fx.Node, ...], read: 
            tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:
     """The graph as a module that takes the placeholders in `read`, in that order, and returns the outputs.
 
-    A placeholder that only lends its shape is no input of the program: its example value is held instead.
+    A placeholder that only lends its shape is no input of the program: its example value is held instead. A constant
+    in `read` is computed as the program says.
     """
     graph, copies, root = torch.fx.Graph(), {}, nn.Module()
     found = {n.name: n for n in exported.graph.nodes if n.op == "placeholder"}
     for name in read:
-        copies[found[name]] = graph.placeholder(name)
+        made = graph.placeholder(name)
+        if name in found:
+            copies[found[name]] = made
     for name, node in found.items():
         if node not in copies and name in tensors:
             root.register_buffer(name, tensors[name])

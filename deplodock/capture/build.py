@@ -108,6 +108,15 @@ class Call:
     def dtype_of(self, x: Arg) -> Dtype:
         return self.builder.known[x.name].dtype
 
+    def value_of(self, x: Arg | None) -> float | int | bool | None:
+        """The number that a tensor is full of, if the program says so."""
+        while x is not None and (node := self.builder.known[x.name]):
+            match getattr(node, "op", None):
+                case "full": return node.arg("value")
+                case "expand" | "reshape": x = node.arg("x")
+                case _: return None
+        return None
+
     def promoted(self, *operands) -> Dtype:
         """The dtype in which PyTorch combines these: dimensioned tensors before 0-d tensors before numbers."""
         def stand_in(x):

@@ -9,6 +9,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
 from deplodock.capture.build import Builder, Call, output_facts
+from deplodock.capture.closed import emit
+from deplodock.capture.constants import Constants
 from deplodock.capture.export import arguments, is_item, is_operator, source_of
 from deplodock.capture.operators import TABLE
 from deplodock.capture.operators.pointwise import nothing
@@ -21,14 +23,15 @@ _MUTATIONS = {OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION, Output
 
 
 def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], names: Mapping[str, str],
-              paths: Mapping[str, str], keep_writes: bool) -> tuple[Program, dict[str, str]]:
+              paths: Mapping[str, str], constants: Constants, keep_writes: bool) -> tuple[Program, dict[str, str]]:
     """The Torch IR of an exported program, and the names that it gives to the placeholders which the graph reads.
 
-    tensors: placeholder -> its example value or parameter; names: placeholder -> its name in Torch IR (others keep
-    their own); paths: placeholder of a parameter -> its path. Unless keep_writes is False, writing to an input is
-    an error.
+    tensors: placeholder or constant node -> its example value, parameter or value; names: placeholder -> its name in
+    Torch IR (others keep their own); paths: placeholder of a parameter, or constant node -> its path. Unless keep_writes
+    is False, writing to an input is an error.
     """
-    nodes = [n for n in exported.graph.nodes if not is_operator(n) or TABLE.get(n.target.__name__) is not nothing]
+    nodes = [n for n in exported.graph.nodes
+             if n not in constants.unread and not (is_operator(n) and TABLE.get(n.target.__name__) is nothing)]
     read = {n.name for node in nodes for n in node.all_input_nodes}
     tensors = {p: t for p, t in tensors.items() if p in read}
     device = check_devices(tensors, names)
@@ -37,7 +40,9 @@ def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], na
     builder = Builder(inputs, tuple(v for p, v in values.items() if p in paths), device)
     results: dict[torch.fx.Node, object] = {}
     for node in nodes:
-        if node.op == "placeholder":
+        if node in constants.forms:
+            results[node] = emit(Call(builder, node.target, {}, _facts(node), source_of(node)), constants.forms[node])
+        elif node.op == "placeholder" or node in constants.tensors:
             results[node] = Arg(values[node.name].name) if node.name in values else None
         elif is_item(node):
             results[node] = results[node.args[0]][node.args[1]]
@@ -62,10 +67,14 @@ def _operator(builder: Builder, node: torch.fx.Node, results: dict) -> object:
     if op not in TABLE or node.target.namespace != "aten":
         raise _unsupported(node)
     args = {name: _argument(value, results) for name, value in arguments(node).items()}
-    value = node.meta.get("val")
-    outs = () if value is None else output_facts(value, source, f"aten.{op}")
     first = node.all_input_nodes[0].meta.get("val") if node.all_input_nodes else None
-    return TABLE[op](Call(builder, node.target, args, outs, source, first if isinstance(first, torch.Tensor) else None))
+    return TABLE[op](Call(builder, node.target, args, _facts(node), source, first if isinstance(first, torch.Tensor) else None))
+
+
+def _facts(node: torch.fx.Node) -> tuple:
+    """Shapes and dtypes of what a node returns."""
+    value = node.meta.get("val")
+    return () if value is None else output_facts(value, source_of(node), str(node.target))
 
 
 def _unsupported(node: torch.fx.Node) -> Exception:

@@ -136,7 +136,7 @@ def test_two_literals_in_one_class_stop_saturation():
     false = mutated(algebra.mul_one, rhs=lambda e: e.lhs.args[0] + e.lhs.args[1])
     laws = tuple(false if l.name == false.name else l for l in catalogue())
     with pytest.raises(AssertionError, match="the laws made .* equal"):
-        saturate(entered("x = torch.randn(4,8)\n(torch.full((4,8), 2.0) * 1.0) * x"), laws=laws,
+        saturate(entered("x = torch.randn(4,8)\n(torch.full_like(x, 2.0) * 1.0) * x"), laws=laws,
                  limits=Limits(rounds=6))
 
 

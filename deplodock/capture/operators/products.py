@@ -56,11 +56,13 @@ def explicit_equation(equation: str, ranks: list[int]) -> str:
 
 
 def attention(c: Call) -> Arg:
+    """A mask that keeps everything is none."""
     if c["dropout_p"]:
         raise TrainingMode(c.source, found=f"scaled_dot_product_attention with dropout_p={c['dropout_p']}")
     width = c.shape_of(c["query"])[-1]
     scale = c["scale"] if c["scale"] is not None else 1 / math.sqrt(width) if width else math.inf
-    return c("scaled_dot_product_attention", c["query"], c["key"], c["value"], c["attn_mask"],
+    mask = None if c.value_of(c["attn_mask"]) in (True, 0.0) else c["attn_mask"]
+    return c("scaled_dot_product_attention", c["query"], c["key"], c["value"], mask,
              is_causal=c["is_causal"], scale=float(scale), enable_gqa=c["enable_gqa"])
 
 
