@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from deplodock.version import __version__
 
-__all__ = ["__version__", "backend", "compile", "explain"]
+__all__ = ["__version__", "backend", "compile", "explain", "load"]
 
 
 def compile(module, example_inputs=(), example_kwargs=None, *, numerics="default", target=None, variants=8, constants=None):
@@ -28,6 +28,18 @@ def compile(module, example_inputs=(), example_kwargs=None, *, numerics="default
     """
     from deplodock.api import Options, compile_module
     return compile_module(module, example_inputs, example_kwargs, Options(numerics, target, variants, constants))
+
+
+def load(folder, device=None, *, constants=None):
+    """The program that `deplodock compile --save` or Compiled.save wrote to a folder, as a deplodock.saved.Loaded: called
+    like the module that it was compiled from. It needs neither egglog nor the module.
+
+    device: where it runs; None: the GPU if there is one, else the CPU's emulation. constants: as in compile().
+    UsageError if there is no saved program, OtherVersion, DamagedProgram, WeightsChanged for a file of weights that it
+    refers to, NoGpu for a GPU that its code does not run on.
+    """
+    from deplodock.saved import load as load_folder
+    return load_folder(folder, device, constants)
 
 
 def backend(gm, example_inputs, *, options=None, mode=None):

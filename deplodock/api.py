@@ -5,10 +5,9 @@ example's. The first call with such arguments compiles one, and says why.
 """
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -17,9 +16,10 @@ from torch.utils._pytree import TreeSpec, tree_flatten
 from deplodock.capture import Captured, as_module, capture_module
 from deplodock.errors import BrokenFact, TooManyVariants, UsageError
 from deplodock.held import Held
+from deplodock.interface import Interface, bound, fact_of, signature_of
 from deplodock.pipeline import Compilation, compile
 from deplodock.runtime.cache import Cache
-from deplodock.runtime.program import CompiledProgram, Loadable, same_layout
+from deplodock.runtime.program import CompiledProgram, Loadable
 from deplodock.stored import loadable
 from deplodock.target import at_hand
 
@@ -37,25 +37,6 @@ class Options:
     constants: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """What a program was compiled for in the place of a tensor. Alignment is the program's own business."""
-    shape: torch.Size
-    dtype: torch.dtype
-    strides: tuple[int, ...]
-    device: torch.device
-
-    def broken(self, name: str, t) -> BrokenFact | None:
-        """What is wrong with an argument in this place."""
-        if not isinstance(t, torch.Tensor):
-            return BrokenFact(name=name, fact="value", wanted="a tensor", given=repr(t))
-        for fact, wanted, given in (("shape", tuple(self.shape), tuple(t.shape)), ("dtype", self.dtype, t.dtype),
-                                    ("device", self.device, t.device), ("strides", self.strides, t.stride())):
-            if wanted != given and not (fact == "strides" and same_layout(self.shape, wanted, given)):
-                return BrokenFact(name=name, fact=fact, wanted=str(wanted), given=str(given))
-        return None
-
-
 @dataclass(slots=True)
 class Variant:
     """A program for arguments of one kind.
@@ -69,23 +50,13 @@ class Variant:
     made: Loadable = field(repr=False)
     program: CompiledProgram = field(repr=False)
     held: Held = field(repr=False)
-    tree: TreeSpec = field(repr=False)
-    leaves: tuple = field(repr=False)
-    """Of each argument a Fact, or the value that the program was compiled for."""
+    interface: Interface = field(repr=False)
     calls: int = 0
 
     def broken(self, tree: TreeSpec, given: list) -> BrokenFact | None:
         """Why this is not the program for these arguments and the module as it is; None if it is, and then it has taken
         the module's parameters."""
-        if tree != self.tree:
-            return BrokenFact(name="the list of arguments", fact="structure", wanted=str(self.tree), given=str(tree))
-        for number, (was, now) in enumerate(zip(self.leaves, given)):
-            if isinstance(was, Fact):
-                if found := was.broken(f"argument {number}", now):
-                    return found
-            elif not _agree(was, now):
-                return BrokenFact(name=f"argument {number}", fact="value", wanted=repr(was), given=_said(now))
-        if found := self.program.broken([given[at] for at in self.captured.positions]):
+        if found := self.interface.broken(tree, given) or self.program.broken(self.interface.inputs(given)):
             return found
         if changed := self.held.changed():
             return BrokenFact(name="the module", fact="structure", wanted="the modules that it was compiled with",
@@ -107,11 +78,18 @@ class Compiled:
     def __init__(self, module: Callable, args: tuple, kwargs: dict, options: Options,
                  capture: Callable[..., Captured] = capture_module):
         self._capture = capture
-        self._signature, self._module, self._options = _signature(module), as_module(module), options
+        self._signature, self._module, self._options = signature_of(module), as_module(module), options
         self._lock = threading.Lock()
         self.variants: tuple[Variant, ...] = ()
-        args, kwargs = self._bound(args, kwargs)
+        args, kwargs = bound(self._signature, args, kwargs)
         self._add(args, kwargs, "the example arguments")
+
+    def save(self, folder, weights: Sequence = ()) -> None:
+        """Writes the first variant to a folder, for deplodock.load and `deplodock run`: see deplodock.saved."""
+        from deplodock.saved import save
+        v = self.variants[0]
+        parameters = {**v.captured.parameters, **v.held.read()}
+        save(folder, v.made, parameters, v.interface, self._signature, self._options.numerics, weights)
 
     @property
     def compilation(self) -> Compilation:
@@ -125,11 +103,11 @@ class Compiled:
         return {kind: sum(m[kind] for m in each) for kind in each[0]}
 
     def __call__(self, *args, **kwargs):
-        args, kwargs = self._bound(args, kwargs)
+        args, kwargs = bound(self._signature, args, kwargs)
         given, tree = tree_flatten((args, kwargs))
         variant = self._variant(tree, given) or self._another(args, kwargs, tree, given)
         variant.calls += 1
-        return variant.captured.returned(variant.program.run([given[at] for at in variant.captured.positions]))
+        return variant.interface.returned(variant.program.run(variant.interface.inputs(given)))
 
     def refresh(self) -> None:
         """Computes constants anew at the next call: for what was written to parameters behind PyTorch's back, through
@@ -166,16 +144,9 @@ class Compiled:
         compilation.release()
         held = Held(self._module, captured.program.parameters, captured.parameters)
         program = CompiledProgram(made, held.read(), device, Cache("cubin"), self._options.constants)
-        facts = (Fact(t.shape, t.dtype, t.stride(), t.device) if isinstance(t, torch.Tensor) else t for t in leaves)
-        self.variants += (Variant(reason, captured, compilation, made, program, held, tree, tuple(facts)),)
-
-    def _bound(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """Arguments as the signature has them, however they were passed."""
-        if self._signature is None:
-            return args, kwargs
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return bound.args, bound.kwargs
+        facts = tuple(fact_of(t) if isinstance(t, torch.Tensor) else t for t in leaves)
+        interface = Interface(tree, facts, captured.positions, captured.tree, captured.absent)
+        self.variants += (Variant(reason, captured, compilation, made, program, held, interface),)
 
 
 def compile_module(module: Callable, example_inputs, example_kwargs: Mapping | None, options: Options) -> Compiled:
@@ -198,28 +169,9 @@ def check_options(options: Options) -> None:
             raise UsageError(title=f"{name} is {value!r}", expected=f"a number, at least {least}", found=repr(value))
 
 
-def _signature(module: Callable) -> inspect.Signature | None:
-    """What a module's arguments are called; None where Python does not know."""
-    try:
-        return inspect.signature(module.forward if isinstance(module, torch.nn.Module) else module)
-    except ValueError:
-        return None
-
-
 def _device(values) -> torch.device:
     """Where a program runs: where its inputs are, else its parameters, else its other arguments, else the CPU."""
     return next((t.device for t in values if isinstance(t, torch.Tensor)), torch.device("cpu"))
-
-
-def _agree(was, now) -> bool:
-    """Whether a value may stand for the one that was compiled for: the same one, NaN and the sign of zero included."""
-    if type(was) is not type(now):
-        return False
-    return repr(was) == repr(now) if isinstance(was, (float, complex)) else was == now
-
-
-def _said(value) -> str:
-    return "a tensor" if isinstance(value, torch.Tensor) else repr(value)
 
 
 def _because(broken: BrokenFact) -> str:

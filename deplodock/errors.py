@@ -162,6 +162,38 @@ class NoGpu(DeplodockError):
     advice = "run with --device cpu (the emulation), or see `deplodock doctor`"
 
 
+class OtherVersion(DeplodockError):
+    """A saved program was written by another version. Facts: folder, wanted, given."""
+    title = "{folder} was saved by another version"
+    expected = "{wanted}"
+    found = "{given}"
+    advice = "compile and save the program again with this version, or load it with that one"
+
+
+class DamagedProgram(DeplodockError):
+    """A file of a saved program is not what was written. Facts: folder, file, reason."""
+    title = "the saved program in {folder} is damaged"
+    expected = "the files that `deplodock compile --save` wrote, as they were"
+    found = "{file}: {reason}"
+    advice = "compile and save the program again"
+
+
+class WeightsChanged(DeplodockError):
+    """A file of weights that a saved program refers to is not what it was. Facts: file, reason."""
+    title = "{file} is not what it was when the program was saved"
+    expected = "a safetensors file that holds the program's parameters, unchanged"
+    found = "{reason}"
+    advice = "restore the file, or compile and save the program again"
+
+
+class UnsavableContainer(DeplodockError):
+    """Arguments or results of a program are in a container that no file can name. Facts: found."""
+    title = "the program cannot be saved: no file can hold how it is called"
+    expected = "arguments and results in tuples, lists and dicts, or in containers that PyTorch can serialise"
+    found = "{found}"
+    advice = "pass and return tuples or dicts, or register the type with a serialized_type_name"
+
+
 class CorruptCache(DeplodockError):
     """A cache entry does not match its checksum and could not be made again. Facts: path, reason."""
     title = "corrupt cache entry"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from deplodock import reference_windows
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import Arg, Node, Program
 
@@ -74,6 +75,8 @@ def operate(op: str, args: dict[str, object], shape: tuple[int, ...], dtype: tor
         case "as_strided": return args["x"].contiguous().as_strided(shape, args["strides"], args["offset"])
         case "fold": return F.fold(args.pop("x"), shape[2:], **args)
         case "full": return torch.full(shape, args["value"], dtype=dtype, device=device)
+        case "upsample_nearest" | "upsample_linear":
+            return reference_windows.upsample(args["x"], args["maps"], shape, op == "upsample_linear").to(dtype)
         case "arange":
             count = torch.arange(shape[0], device=device).to(torch.float64 if dtype.is_floating_point else dtype)
             return (args["start"] + args["step"] * count).to(dtype)
@@ -194,6 +197,7 @@ MEANING: dict[str, Callable] = {
     "linear": lambda x, weight, bias: F.linear(x, weight, bias),
     "einsum": lambda xs, equation: torch.einsum(equation, *xs),
     "scaled_dot_product_attention": _attention,
+    **reference_windows.MEANING,
     "embedding": lambda weight, indices: weight[indices],
     "gather": lambda x, index, dim: torch.gather(x, dim, index.long()),
     "index": _index,
@@ -311,4 +315,6 @@ def _terms(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> int:
         case "scaled_dot_product_attention": return max(size("q", -1), size("k", -2))
         case "fold": return math.prod(args["kernel_size"])
         case "softmax" | "log_softmax": return size("x", args["dim"])
+        case "conv" | "conv_transpose": return math.prod(shapes[args["weight"].name][1:])
+        case "avg_pool": return math.prod(args["kernel"])
     return size("x", *args["dims"]) if "dims" in args and node.op not in ("permute", "flip", "roll") else 1

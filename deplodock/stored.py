@@ -1,31 +1,15 @@
-"""Compiled programs as data: what running needs of one, to JSON and back, and the cache of those compiled before.
-
-The format names classes of a closed list and their fields in order; terms that are shared are written once. Reading it
-runs no code but those classes' constructors, which is why it is not pickle.
-"""
+"""What running needs of a compilation, and the cache of programs that were compiled before."""
 from __future__ import annotations
 
 import hashlib
-import json
-import math
-from dataclasses import fields, is_dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from deplodock.ir import kernel as kernel_ir, loop, plan, torch as torch_ir
-from deplodock.ir.dtype import Dtype
-from deplodock.lower.cuda import CudaKernel
 from deplodock.pipeline import Compilation, Region
 from deplodock.runtime.cache import Cache, digest
 from deplodock.runtime.program import Loadable
-
-CLASSES = {c.__name__: c for c in (
-    loop.Axis, loop.FloorDiv, loop.Mod, loop.Gathered, loop.Index, loop.Buffer, loop.Load, loop.Const, loop.Iota, loop.Op,
-    loop.Cast, loop.RoundTo, loop.Fold, plan.Output, plan.Kernel, plan.Plan, torch_ir.Source, torch_ir.Arg, torch_ir.Value,
-    torch_ir.Node, torch_ir.Program, kernel_ir.Param, kernel_ir.Map, CudaKernel, Loadable)}
-"""What a stored program is made of."""
-
+from deplodock.serial import decode, encode
 
 def loadable(compilation: Compilation, store: Cache | None = None) -> Loadable:
     """What running needs of a compilation. With a cache: taken from there if the same was compiled before, kept there if not."""
@@ -81,42 +65,3 @@ def compiler() -> str:
             if path.suffix in (".py", ".cuh"):
                 h.update(str(path.relative_to(here)).encode() + b"\0" + path.read_bytes())
     return h.hexdigest()
-
-
-def encode(value) -> str:
-    """JSON of a value made of the classes above, tuples, dtypes, numbers, strings, None."""
-    table: list[list] = []
-    seen: dict[int, int] = {}
-
-    def put(v):
-        match v:
-            case Dtype(): return {"dtype": str(v)}
-            case float() if not math.isfinite(v): return {"float": repr(v)}
-            case tuple(): return [put(x) for x in v]
-            case None | bool() | int() | float() | str(): return v
-        if not (is_dataclass(v) and CLASSES.get(type(v).__name__) is type(v)):
-            raise TypeError(f"{type(v).__name__} is nothing that a stored program holds")
-        if id(v) not in seen:
-            row = [type(v).__name__, *(put(getattr(v, f.name)) for f in fields(v))]
-            seen[id(v)] = len(table)
-            table.append(row)
-        return {"ref": seen[id(v)]}
-    root = put(value)
-    return json.dumps({"table": table, "root": root}, separators=(",", ":"))
-
-
-def decode(text: str):
-    """The value that encode() wrote."""
-    data = json.loads(text)
-    made: list = []
-
-    def get(v):
-        match v:
-            case {"ref": at}: return made[at]
-            case {"dtype": name}: return Dtype(name)
-            case {"float": name}: return float(name)
-            case list(): return tuple(map(get, v))
-        return v
-    for name, *values in data["table"]:
-        made.append(CLASSES[name](*map(get, values)))
-    return get(data["root"])

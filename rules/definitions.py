@@ -8,10 +8,10 @@ as the same launches. On 16-bit floats definitions of several steps compute in f
 from __future__ import annotations
 
 from deplodock.law import Law
-from rules import attention_def, gather_def, pointwise_def, product_def, reduction_def, view
+from rules import attention_def, gather_def, pointwise_def, product_def, reduction_def, view, window_def
 
 DEFINITIONS: dict[str, tuple[Law, ...]] = {**pointwise_def.DEFINITIONS, **reduction_def.DEFINITIONS,
                                            **product_def.DEFINITIONS, **attention_def.DEFINITIONS, **view.DEFINITIONS,
-                                           **gather_def.DEFINITIONS}
+                                           **gather_def.DEFINITIONS, **window_def.DEFINITIONS}
 """The laws that have an operator as their left side, in the order in which they are tried: operators of Torch IR, and
 those that only definitions use."""

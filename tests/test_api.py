@@ -60,6 +60,11 @@ def test_arguments_may_be_passed_by_name():
     assert compiled.variants[1].reason == "argument 2 has another value: True, and not False"
 
 
+def test_defaults_that_are_objects():
+    compiled = deplodock.compile(lambda x, dtype=torch.float16, scale=2: x.to(dtype) * scale, X)
+    assert compiled(X).dtype is torch.float16 and compiled(X, scale=2).shape == X.shape and len(compiled.variants) == 1
+
+
 def test_what_python_does_not_define():
     assert torch.equal(deplodock.compile(torch.relu, X)(X), X.relu())
     assert same(deplodock.compile(torch.add, (X, Y))(X, Y), X + Y)

@@ -8,7 +8,8 @@ from deplodock.ir.dtype import f32
 from deplodock.ir.loop import Axis, Buffer, Const, Load, index
 from deplodock.pipeline import compile
 from deplodock.runtime.cache import Cache
-from deplodock.stored import decode, encode, loadable
+from deplodock.serial import decode, encode
+from deplodock.stored import loadable
 
 CODE = "x = torch.randn(6, 10); F.softmax(x[:, ::2], -1), x.bfloat16() @ torch.randn(10, 4).bfloat16()"
 

@@ -10,7 +10,7 @@ import copy
 import inspect
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils._pytree import TreeSpec, tree_structure, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_structure
 
 from deplodock.capture.build import unique
 from deplodock.capture.code import Text, as_forward
@@ -66,11 +66,6 @@ class Captured:
         """The outputs as PyTorch computes them in eager mode, in the order of program.outputs."""
         with torch.no_grad():
             return tuple(self.graph(*self.parameters.values(), *inputs))
-
-    def returned(self, outputs: Sequence[torch.Tensor]):
-        """The outputs, in the order of program.outputs, as the tuples, lists and dicts that the module returns."""
-        given = iter(outputs)
-        return tree_unflatten([None if i in self.absent else next(given) for i in range(self.tree.num_leaves)], self.tree)
 
 
 def capture_code(text: str, seed: int = 0) -> Captured:
@@ -183,10 +178,12 @@ def _is_program(value, file: str) -> bool:
     return isinstance(value, nn.Module) or inspect.isfunction(value) and value.__code__.co_filename == file
 
 
-def capture_torch_ir(text: str, file: str = "<torch ir>", seed: int = 0) -> Captured:
-    """A saved Torch IR (the text of a Program), with random inputs and parameters. TorchIRSyntaxError if it is none."""
+def capture_torch_ir(text: str, file: str = "<torch ir>", seed: int = 0,
+                     parameters: Mapping[str, torch.Tensor] | None = None) -> Captured:
+    """A saved Torch IR (the text of a Program), with random inputs and parameters, or with these parameters.
+    TorchIRSyntaxError if it is none."""
     program = parse(text, file)
-    tensors = examples(program, seed)
+    tensors = examples(program, seed) | dict(parameters or {})
     return Captured(program, tuple(tensors[v.name] for v in program.inputs),
                     {v.name: tensors[v.name] for v in program.parameters}, graph_of(program),
                     tuple(range(len(program.inputs))), tree_structure(tuple(program.outputs)))

@@ -15,11 +15,13 @@ from deplodock.cli.stages import STAGES
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to a file instead.")
 @click.option("--dump", type=click.Path(file_okay=False, path_type=Path),
               help="Write every stage up to this one to a folder, numbered, with a repro.py.")
+@click.option("--save", type=click.Path(file_okay=False, path_type=Path),
+              help="Write the program to a folder that `deplodock run` and deplodock.load run without compiling it.")
 @target_option
 @numerics_option
 @json_option
 @output_options
-def command(source, code, ir, output, dump, target, numerics, as_json, out):
+def command(source, code, ir, output, dump, save, target, numerics, as_json, out):
     """Print one stage of a program on its way from PyTorch to machine code.
 
     \b
@@ -35,9 +37,9 @@ def command(source, code, ir, output, dump, target, numerics, as_json, out):
     compilation.seconds.update(seconds)
     from deplodock.runtime.cache import Cache
     from deplodock.stored import loadable, restore
-    whole, store = ir in ("cuda", "ptx", "sass"), Cache("program")
+    whole, store = save or ir in ("cuda", "ptx", "sass"), Cache("program")
     if not (whole and not dump and out.verbose < 2 and restore(compilation, store)):
-        stages.compute(compilation, ir, out)
+        stages.compute(compilation, "cuda" if save else ir, out)
         if whole:
             loadable(compilation, store)
     cubins = machine_code(compilation, out) if ir in ("ptx", "sass") else ()
@@ -46,6 +48,10 @@ def command(source, code, ir, output, dump, target, numerics, as_json, out):
         from deplodock.cli.dump import dump as write
         write(dump, compilation, ir, cubins)
         out.say(f"wrote {dump}")
+    if save:
+        with out.step("save"):
+            program.save(save, compilation, source)
+        out.say(f"saved to {save}")
     if out.verbose >= 2:
         steps.show(compilation, ir, out)
     if out.verbose >= 1:

@@ -51,6 +51,16 @@ def _read(source: str | None, code: str | None, seed: int, capture):
     return capture.capture_torch_ir(_text(Path(source)), source, seed=seed)
 
 
+def save(folder: Path, compilation, source: str | None) -> None:
+    """Writes a compilation's program to a folder. Weights of a model's folder stay where they are."""
+    from deplodock import saved
+    from deplodock.stored import loadable
+    captured = compilation.captured
+    interface, signature = saved.for_inputs(compilation.torch, captured.tree, captured.absent)
+    weights = sorted(Path(source).glob("*.safetensors")) if source and Path(source).is_dir() else ()
+    saved.save(folder, loadable(compilation), captured.parameters, interface, signature, compilation.numerics, weights)
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text()

@@ -23,19 +23,49 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
     \b
     deplodock run -c "F.softmax(torch.randn(8, 64), -1)" --device cpu
     deplodock run layers.py:block --bench
+    deplodock run FOLDER                        # of compile --save
     """
-    from deplodock.cli import program, stages, steps
+    from deplodock.cli import steps
     from deplodock.errors import UsageError
     if bench and device == "cpu":
         raise UsageError(title="--bench needs a GPU", expected="--device cuda", found="--device cpu",
                          advice="the emulation checks programs; its times say nothing about a GPU")
     device = _device(device, bench, out)
-    captured, seconds = program.read(source, code, out, seed)
     import torch
 
+    from deplodock.runtime.check import check
+    from deplodock.saved import is_saved
+    if source and code is None and is_saved(source):
+        captured, made, compiled, numerics, compilation = _loaded(source, device, seed, out)
+    else:
+        captured, made, compiled, compilation = _compiled(source, code, device, numerics, seed, out)
+    with out.step("run"), torch.no_grad():
+        reports = check(compiled, made.program, captured.inputs, captured.parameters, captured.eager(*captured.inputs))
+    if out.verbose and compilation:
+        steps.summary(compilation, out, compiled.cubins)
+
+    times = {}
+    if bench:
+        from deplodock.cli.bench import bench as time_all
+        with out.step("bench"):
+            times = time_all(captured, made)
+    _print(out, device, numerics, reports, times)
+    out.object("run", device=_describe(device), numerics=numerics, kernels=_kernels(made, compiled),
+               counters={"saturations": compilation.saturations if compilation else 0,
+                         "compilations": compiled.compilations, "timings": len(times)},
+               seconds=compilation.seconds if compilation else {}, memory=compiled.memory,
+               outputs=[_output(r) for r in reports], **({"timings": times} if bench else {}))
+    for r in reports:
+        if not r.ok:
+            raise r.error()
+
+
+def _compiled(source: str | None, code: str | None, device: str, numerics: str, seed: int, out):
+    """A program that is compiled now: Captured, Loadable, CompiledProgram, Compilation."""
+    from deplodock.cli import program, stages
+    captured, seconds = program.read(source, code, out, seed)
     from deplodock.pipeline import compile as start
     from deplodock.runtime.cache import Cache
-    from deplodock.runtime.check import check
     from deplodock.runtime.program import CompiledProgram
     from deplodock.stored import loadable, restore
     compilation = start(captured, program.target_or_default(None), numerics)
@@ -46,26 +76,17 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
     captured = captured.to(device)
     made = loadable(compilation, store)
     with out.step("load"):
-        compiled = CompiledProgram(made, captured.parameters, device, Cache("cubin"))
-    with out.step("run"), torch.no_grad():
-        reports = check(compiled, compilation.torch, captured.inputs, captured.parameters, captured.eager(*captured.inputs))
-    if out.verbose:
-        steps.summary(compilation, out, compiled.cubins)
+        return captured, made, CompiledProgram(made, captured.parameters, device, Cache("cubin")), compilation
 
-    times = {}
-    if bench:
-        from deplodock.cli.bench import bench as time_all
-        with out.step("bench"):
-            times = time_all(captured, made)
-    _print(out, device, numerics, reports, times)
-    out.object("run", device=_describe(device), numerics=numerics, kernels=_kernels(made, compiled),
-               counters={"saturations": compilation.saturations, "compilations": compiled.compilations,
-                         "timings": len(times)},
-               seconds=compilation.seconds, memory=compiled.memory, outputs=[_output(r) for r in reports],
-               **({"timings": times} if bench else {}))
-    for r in reports:
-        if not r.ok:
-            raise r.error()
+
+def _loaded(folder: str, device: str, seed: int, out):
+    """A saved program with random inputs: Captured, Loadable, CompiledProgram, its numerics, and no compilation."""
+    with out.step("load"):
+        from deplodock.capture import capture_torch_ir
+        from deplodock.saved import load
+        loaded = load(folder, device)
+        captured = capture_torch_ir(str(loaded.made.program), folder, seed, loaded.parameters).to(device)
+    return captured, loaded.made, loaded.program, loaded.numerics, None
 
 
 def _device(wish: str | None, bench: bool, out) -> str:

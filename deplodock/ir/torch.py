@@ -54,6 +54,16 @@ OPERATORS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("linear", "x weight bias", ""),
         ("einsum", "xs", "equation"),
         ("scaled_dot_product_attention", "q k v mask", "is_causal scale enable_gqa"),
+        ("conv", "x weight bias", "stride padding dilation groups"),
+        ("conv_transpose", "x weight bias", "stride padding dilation groups"),
+        ("max_pool", "x", "kernel stride padding dilation"),
+        ("max_pool_index", "x", "kernel stride padding dilation"),
+        ("avg_pool", "x", "kernel stride padding counted divisor"),
+        ("adaptive_avg_pool", "x", "size"),
+        ("adaptive_max_pool", "x", "size"),
+        ("adaptive_max_pool_index", "x", "size"),
+        ("upsample_nearest", "x", "maps"),
+        ("upsample_linear", "x", "maps"),
         ("embedding", "weight indices", ""),
         ("gather", "x index", "dim"),
         ("index", "x indices", ""),
@@ -96,6 +106,14 @@ OPERATORS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     unfold                   windows of `size` elements, `dilation` apart, in a new last dimension; fold is F.fold
     as_strided               of x laid out row-major
     *_scatter                x with src in place of what the view of that name shows
+    conv .. upsample_*       of one to three dimensions, the trailing ones; padding: (before, after) each of these, so
+                             that windows end where the padded tensor does; less than 0 is cut off
+    conv_transpose           padding is cut off from the result
+    max_pool_index           the row-major index among the pooled dimensions
+    avg_pool                 divided by `divisor`, or by how many elements of a window are of x or of the `counted` ones
+                             on either side of it
+    upsample_*               element p is what x has at (a * p + b) / c, maps = (a, b, c) each: rounded down, or
+                             linearly between two
     arange                   start + step * i, along the one dimension of the node
 """
 

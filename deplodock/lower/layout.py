@@ -194,8 +194,8 @@ def copy_layout(shared: Shared, vec: int, warp_bits: int) -> Layout:
 
 
 def dealt(shared: Shared, vec: int, warp_bits: int) -> Layout:
-    """Threads over a shared tile, exactly: vec elements each, then lanes and warps as far as its axes are powers of two;
-    threads that are left hold copies, elements that are left are repeats."""
+    """Threads over a shared tile, exactly: vec elements each, then lanes and warps as far as its axes are powers of
+    two; threads that are left hold copies, elements that are left are repeats."""
     digits = digits_of((*shared.row, shared.col), {shared.col: shared.cols, **dict(zip(shared.row, shared.spans))})
     first = [(shared.col, 1 << i, 2) for i in range(log2(vec))]
     rest = [d for d in digits if d not in first]

@@ -284,7 +284,7 @@ def spreads(flat: Flat, knobs: Knobs) -> tuple[dict[str, Spread], int]:
     for f in all_folds(o.body for o in flat.outs):
         if knobs.atom == "none" or not product(f):
             meet(a.name for b in f.bodies for a in b.free)
-        else:                                            # its operands lie as it takes them, whatever the knobs say of k
+        else:                                            # its operands lie as it takes them, whatever knobs say of k
             meet(a.name for a in f.free)
             if f.monoid == "online":
                 meet(a.name for a in f.bodies[0].free)

@@ -1,8 +1,11 @@
-"""Where intermediates live: one slab, in which buffers that are never alive together share addresses."""
+"""Where intermediates live: one slab, in which buffers that are never alive together share addresses. What several streams
+read is handed from the one that wrote it to the others."""
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+
+import torch
 
 from deplodock.ir.loop import Buffer
 from deplodock.ir.plan import Kernel
@@ -56,3 +59,30 @@ def plan_slab(kernels: tuple[Kernel, ...], kept: frozenset[str]) -> Slab:
 
 def _aligned(n: int) -> int:
     return (n + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+class Shared:
+    """Tensors that the current stream has just written, for all streams to read.
+
+    A stream that reads them for the first time waits until they are written, and their memory is not given away before it
+    has done what it was asked to do by then. While a stream is captured in a graph it cannot wait: a call before the
+    capture, which PyTorch asks for as well, has done that.
+    """
+
+    def __init__(self, tensors: tuple[torch.Tensor, ...], device: torch.device):
+        self._tensors, self._device, self._streams = tensors, device, set()
+        if tensors and device.type == "cuda":
+            stream = torch.cuda.current_stream(device)
+            self._written = stream.record_event()
+            self._streams.add(stream.cuda_stream)
+
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """The tensors, for the current stream."""
+        if self._tensors and self._device.type == "cuda":
+            stream = torch.cuda.current_stream(self._device)
+            if stream.cuda_stream not in self._streams and not torch.cuda.is_current_stream_capturing():
+                stream.wait_event(self._written)
+                for t in self._tensors:
+                    t.record_stream(stream)
+                self._streams.add(stream.cuda_stream)
+        return self._tensors

@@ -23,7 +23,7 @@ from deplodock.lower.cuda import CudaKernel
 from deplodock.runtime import constants
 from deplodock.runtime.cache import Cache
 from deplodock.runtime.compile import Cubin, compile_all
-from deplodock.runtime.memory import Slab, plan_slab, size_of
+from deplodock.runtime.memory import Shared, Slab, plan_slab, size_of
 
 
 class Runner(Protocol):
@@ -57,13 +57,14 @@ class CompiledProgram:
 
     parameters: tensors for plan.parameters, by name. They are read where they are, without copies, at each call: it is
     the tensors' own business what they hold by then.
-    device: "cpu" runs the emulation. store: the cache of machine code. limit: bytes that constants may take; those that
-    are beyond it are computed at each call. Raises BrokenFact for a tensor the program was not compiled for, NoGpu or
-    LaunchFailed if the GPU is missing or refuses, KernelRejected if a kernel does not compile.
+    device: "cpu" runs the emulation. store: the cache of machine code; cubins: machine code that there is. limit: bytes
+    that constants may take; those that are beyond it are computed at each call. Raises BrokenFact for a tensor the program
+    was not compiled for, NoGpu or LaunchFailed if the GPU is missing or refuses, KernelRejected if a kernel does not
+    compile.
     """
 
     def __init__(self, made: Loadable, parameters: Mapping[str, torch.Tensor], device: torch.device | str,
-                 store: Cache | None = None, limit: int | None = None):
+                 store: Cache | None = None, limit: int | None = None, cubins: Sequence[Cubin] = ()):
         plan = self.plan = made.plan
         self.device, self.values = torch.device(device), made.program.inputs
         facts = {v.name: v for v in made.program.parameters}
@@ -81,12 +82,12 @@ class CompiledProgram:
         self._once_slab = plan_slab(tuple(plan.once[at] for at in once), frozenset(b.name for b in self._constants))
         self._slab = plan_slab(calls, names | {b.name for b in self._constants})
         self._slabs: dict[int, tuple[torch.Tensor, ...]] = {}
-        self._held: tuple[torch.Tensor, ...] = ()
+        self._held = Shared((), self.device)
         self._seen: tuple | None = None
         self._storages: tuple[torch.UntypedStorage, ...] = ()
         self.recomputed = len(again)
 
-        runner, self.cubins = self._loader(made, store)
+        runner, self.cubins = self._loader(made, store, {c.name: c for c in cubins})
         kernels = made.kernels
         self._once = runner(_live([kernels[at] for at in once]), _table((*plan.parameters, *self._constants), self._once_slab))
         self._calls = runner(_live([*(kernels[at] for at in again), *kernels[len(plan.once):]]), _table(
@@ -94,14 +95,15 @@ class CompiledProgram:
         if broken := self.hold(parameters):
             raise broken
 
-    def _loader(self, made: Loadable, store: Cache | None) -> tuple[Callable[..., Runner], tuple[Cubin, ...]]:
+    def _loader(self, made: Loadable, store: Cache | None,
+                code: dict[str, Cubin]) -> tuple[Callable[..., Runner], tuple[Cubin, ...]]:
         """What makes a Runner of kernels for a table of buffers, and the machine code it uses."""
         if self.device.type == "cpu":
             return Emulated, ()
         from deplodock.runtime.launch import Gpu, Sequence
-        gpu, sources = Gpu(self.device.index or 0), {k.name: k.source for k in _live(made.kernels)}
-        cubins = tuple(compile_all(list(sources.items()), made.arch, store))
-        code = dict(zip(sources, cubins))
+        gpu, missing = Gpu(self.device.index or 0), {k.name: k.source for k in _live(made.kernels) if k.name not in code}
+        cubins = (*code.values(), *compile_all(list(missing.items()), made.arch, store))
+        code = {c.name: c for c in cubins}
         return lambda kernels, table: Sequence(gpu, tuple(gpu.load(k, code[k.name], table) for k in kernels)), cubins
 
     @property
@@ -126,7 +128,7 @@ class CompiledProgram:
         if poison:
             for t in (*outputs, *slab):
                 t.view(-1).view(torch.uint8).fill_(0xFF)
-        tensors = (*inputs, *self._tensors, *self._held, *outputs)
+        tensors = (*inputs, *self._tensors, *self._held.tensors(), *outputs)
         self._calls.run(tensors + slab)
         return tuple(make(tensors) for make in self._returns)
 
@@ -158,9 +160,10 @@ class CompiledProgram:
             for value, p in zip(self._held_to, tensors):
                 if found := self._difference(value, p):
                     return found
-            constants = tuple(map(self._empty, self._constants))
-            self._once.run((*tensors, *constants, *self._room(self._once_slab)))
-            self._seen, self._held = now, constants
+            self._seen, self._held = None, Shared((), self.device)      # the old ones make room first
+            made = tuple(map(self._empty, self._constants))
+            self._once.run((*tensors, *made, *self._room(self._once_slab)))
+            self._seen, self._held = now, Shared(made, self.device)
             # Storages are kept, so that no later one can have the address of one that was seen.
             self._tensors, self._storages = tensors, tuple(p.untyped_storage() for p in tensors)
             self.parameters = parameters

@@ -68,6 +68,38 @@ F.scaled_dot_product_attention(q, k, v, m, scale=0.3, enable_gqa=True), \
 F.scaled_dot_product_attention(q, k, v, g, enable_gqa=True), \
 F.scaled_dot_product_attention(q, u, u, is_causal=True), F.scaled_dot_product_attention(q[0], u[0], u[0]), \
 nn.MultiheadAttention(8, 2)(u[0], u[0], u[0])""",
+    "windows": """
+x = torch.randn(2, 4, 9); y = torch.randn(2, 4, 5, 6); z = torch.randn(1, 2, 4, 5, 3); a = torch.ops.aten
+w = torch.randn(4, 2, 3); c2 = nn.Conv2d(4, 4, 3, 2, 1); c3 = nn.Conv3d(2, 3, 2)
+F.conv1d(x, torch.cat((w, w), 1)), F.conv1d(x, w, torch.randn(4), 2, 1, groups=2), F.conv1d(x, w, padding=2, \
+dilation=3, groups=2), F.conv1d(x[0], w, padding='same', groups=2), F.conv1d(x, w, padding='valid', groups=2), \
+c2(y), c2(y[0]), nn.Conv2d(4, 8, (3, 2), padding='same', groups=4)(y), c3(z), nn.Conv3d(2, 2, 3, padding='same')(z), \
+F.conv_transpose1d(x, w, torch.randn(2), 2, 1, 1), F.conv_transpose1d(x[0], w, padding=2, dilation=2), \
+nn.ConvTranspose2d(4, 3, (2, 3), (2, 3), (0, 1), (1, 2))(y), nn.ConvTranspose2d(4, 2, 3, 2, groups=2)(y), \
+nn.ConvTranspose3d(2, 1, 2, 2, 1)(z), a.convolution(x, w, None, [1], [1], [1], False, [0], 2), a.convolution(x, w, \
+None, [2], [1], [1], True, [1], 1)""",
+    "pooling": """
+x = torch.randn(2, 4, 9); y = torch.randn(2, 4, 5, 6); z = torch.randn(1, 2, 4, 5, 3); a = torch.ops.aten
+n = torch.tensor([[[1., float('nan'), float('nan'), 2, 5, 5, 1, float('-inf'), float('-inf'), float('-inf')]]])
+F.max_pool1d(x, 2), F.max_pool1d(x, 3, 2, 1, 2, True), F.max_pool1d(n, 3, 1, 1, return_indices=True), \
+F.max_pool2d(y, 2), F.max_pool2d(y[0], (3, 2), (2, 3), (1, 0), ceil_mode=True), F.max_pool2d(y, 3, 2, 1, \
+return_indices=True), F.max_pool3d(z, 2, ceil_mode=True), F.max_pool3d(z, (2, 3, 1), 1, (1, 1, 0), \
+return_indices=True), F.avg_pool1d(x, 3, 2, 1, True), F.avg_pool2d(y, 3, 2, 1, True, False), F.avg_pool2d(y, 2, \
+divisor_override=3), F.avg_pool2d(y[0], 3, 2, 1), F.avg_pool3d(z, (2, 3, 2), ceil_mode=True), \
+F.adaptive_avg_pool1d(x, 4), F.adaptive_avg_pool2d(y, (3, 4)), F.adaptive_avg_pool2d(y, 1), F.adaptive_avg_pool2d(y, \
+(None, 9)), F.adaptive_avg_pool3d(z, (2, 3, 3)), F.adaptive_max_pool1d(n, 4, return_indices=True), \
+F.adaptive_max_pool2d(y, (3, 4), return_indices=True), F.adaptive_max_pool3d(z, 2), F.lp_pool2d(y.abs(), 2, 2)""",
+    "interpolation": """
+x = torch.randn(2, 4, 9); y = torch.randn(2, 4, 5, 6); z = torch.randn(1, 2, 4, 5, 3); a = torch.ops.aten
+F.interpolate(x, 11), F.interpolate(y, scale_factor=2), F.interpolate(y, scale_factor=(1.7, 0.6)), F.interpolate(z, \
+size=2), F.interpolate(x, 11, mode='nearest-exact'), F.interpolate(y, (2, 8), mode='nearest-exact'), \
+F.interpolate(z, scale_factor=1.5, mode='nearest-exact'), F.interpolate(x, 11, mode='linear'), F.interpolate(x, 1, \
+mode='linear', align_corners=True), F.interpolate(y, (7, 9), mode='bilinear', align_corners=True), F.interpolate(y, \
+scale_factor=(1.7, 0.6), mode='bilinear'), F.interpolate(z, scale_factor=2, mode='trilinear'), \
+nn.Upsample(scale_factor=2, mode='bilinear', align_corners=True)(y), a.upsample_nearest1d(x, [5]), \
+a.upsample_nearest2d(y, [3, 7]), a.upsample_nearest3d(z, [2, 7, 1]), a._upsample_nearest_exact1d(x, [5], 0.6), \
+a._upsample_nearest_exact2d(y, [3, 7]), a._upsample_nearest_exact3d(z, [2, 7, 1]), a.upsample_linear1d(x, [5], \
+False), a.upsample_trilinear3d(z, [2, 7, 1], False)""",
     "views": """
 x = torch.randn(2, 3, 8); y = torch.randn(2, 3, 8)
 x.view(6, 8), x.reshape(2, -1), x.reshape(-1), x.flatten(1), x.unflatten(2, (2, 4)), x[None], x.unsqueeze(-1), \

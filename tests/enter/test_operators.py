@@ -292,8 +292,76 @@ F.softmax(q @ k.mT * 8 ** -.5 + m, -1) @ k
  torch.full((2,), 0.1, dtype=torch.bfloat16))
 """
 
+WINDOWS = """
+x = torch.randn(2, 3, 9); w = torch.randn(4, 3, 3)
+F.conv1d(x, w), F.conv1d(x, w, torch.randn(4), 2, 1), F.conv1d(x, w, padding=2, dilation=3), F.conv1d(x[0], w)
 
-GROUPS = (POINTWISE, INTEGERS, REDUCTIONS, PRODUCTS, ATTENTION, VIEWS, INDICES, HALVES)
+x = torch.randn(2, 4, 9); w = torch.randn(6, 2, 4)
+F.conv1d(x, w, padding="same", groups=2), F.conv1d(x, w[:, :, :3], torch.randn(6), padding="valid", groups=2)
+
+x = torch.randn(2, 4, 5, 6); d = torch.randn(8, 1, 3, 2)
+(F.conv2d(x, torch.randn(3, 4, 1, 1)), F.conv2d(x, torch.randn(3, 4, 3, 3), torch.randn(3), padding=1),
+ F.conv2d(x, d, torch.randn(8), (2, 1), (0, 1), groups=4), F.conv2d(x[0], torch.randn(3, 4, 3, 2), padding="same",
+ dilation=2))
+
+x = torch.randn(1, 2, 4, 3, 5); F.conv3d(x, torch.randn(3, 2, 2, 3, 2), torch.randn(3), (2, 1, 1), (1, 1, 0))
+
+x = torch.randn(2, 4, 5); w = torch.randn(4, 3, 3)
+(F.conv_transpose1d(x, w), F.conv_transpose1d(x, w, torch.randn(3), 2, 1, 1), F.conv_transpose1d(x, w, stride=3,
+ dilation=2),
+ F.conv_transpose1d(x, w, torch.randn(6), 2, groups=2), F.conv_transpose1d(x[0], w, padding=2))
+
+x = torch.randn(1, 3, 3, 4); F.conv_transpose2d(x, torch.randn(3, 2, 2, 3), torch.randn(2), (2, 3), (0, 1), (1, 2))
+
+x = torch.randn(1, 2, 2, 3, 2); F.conv_transpose3d(x, torch.randn(2, 1, 2, 2, 3), None, 2, 1)
+
+x = torch.randn(2, 3, 8)
+(F.max_pool1d(x, 2), F.max_pool1d(x, 3, 2, 1), F.max_pool1d(x, 3, 2, ceil_mode=True), F.max_pool1d(x, 2, 1, 0, 3),
+ F.max_pool1d(x[0], 2))
+
+x = torch.randn(2, 3, 7, 8)
+(F.max_pool2d(x, 2), F.max_pool2d(x, (3, 2), (2, 3), (1, 0), ceil_mode=True), F.max_pool2d(x, 3, return_indices=True),
+ F.max_pool2d(x, 3, 2, 1, return_indices=True), F.max_pool2d(x[0], 2, ceil_mode=True))
+
+x = torch.tensor([[[1., float("nan"), float("nan"), 2, 5, 5, 1, float("-inf"), float("-inf"), float("-inf")]]])
+F.max_pool1d(x, 3, 1, 1, return_indices=True), F.max_pool1d(x, 2, 2), F.adaptive_max_pool1d(x, 4, return_indices=True)
+
+x = torch.randn(1, 2, 4, 5, 4)
+(F.max_pool3d(x, 2, ceil_mode=True), F.max_pool3d(x, (2, 3, 1), 1, (1, 1, 0), return_indices=True))
+
+x = torch.randn(2, 3, 7, 8)
+(F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), F.avg_pool2d(x, 3,
+ 2, 1, True),
+ F.avg_pool2d(x, 3, 2, 1, True, False), F.avg_pool2d(x, 2, divisor_override=3), F.avg_pool1d(x[0], 3, 2, 1, True),
+ F.avg_pool3d(x, (2, 3, 2), ceil_mode=True))
+
+x = torch.randn(2, 3, 7, 8)
+(F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (3, 4)), F.adaptive_avg_pool2d(x, (None, 5)),
+ F.adaptive_avg_pool1d(x[0], 3),
+ F.adaptive_avg_pool1d(x[0], 11), F.adaptive_avg_pool3d(x, (2, 3, 5)), F.adaptive_max_pool2d(x, (3, 4),
+ return_indices=True), F.adaptive_max_pool1d(x[0], 5))
+
+x = torch.rand(2, 3, 8, 6); F.lp_pool2d(x, 2, 2), F.lp_pool1d(x[0], 3, 3)
+
+x = torch.randn(2, 3, 5, 4)
+(F.interpolate(x, scale_factor=2), F.interpolate(x, size=(7, 9)), F.interpolate(x, size=(2, 3), mode="nearest-exact"),
+ F.interpolate(x, scale_factor=(1.7, 0.6), mode="nearest"), F.interpolate(x[0], size=11), F.interpolate(x[:, :,
+ None], scale_factor=2))
+
+x = torch.randn(2, 3, 5, 4)
+(F.interpolate(x, scale_factor=2, mode="bilinear"), F.interpolate(x, size=(7, 9), mode="bilinear", align_corners=True),
+ F.interpolate(x, size=(2, 3), mode="bilinear"), F.interpolate(x, scale_factor=(1.7, 0.6), mode="bilinear"),
+ F.interpolate(x[0], size=11, mode="linear"), F.interpolate(x[0], size=1, mode="linear", align_corners=True),
+ F.interpolate(x[:, :, None], scale_factor=2, mode="trilinear"))
+
+x = torch.randn(2, 4, 9).bfloat16(); w = torch.randn(4, 4, 3).bfloat16()
+(F.conv1d(x, w, torch.randn(4).bfloat16(), padding=1), F.avg_pool1d(x, 3, 2, 1, True, False), F.max_pool1d(x, 3, 2,
+ return_indices=True), F.interpolate(x, size=5, mode="linear"))
+
+x = torch.randn(0, 3, 9); F.conv1d(x, torch.randn(4, 3, 3)), F.max_pool1d(x, 2), F.avg_pool1d(x, 2)
+"""
+
+GROUPS = (POINTWISE, INTEGERS, REDUCTIONS, PRODUCTS, ATTENTION, VIEWS, INDICES, HALVES, WINDOWS)
 
 
 @pytest.mark.parametrize("text", [program for group in GROUPS for program in group.strip().split("\n\n")])

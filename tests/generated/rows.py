@@ -82,6 +82,84 @@ def along_first(d: Draw) -> list[Operand]:
     return [x, *(d.of_shape((d.size(), *x.shape[1:])) for _ in range(d.random.randint(0, 3)))]
 
 
+def chosen_dims(d: Draw) -> list[int]:
+    """Dimensions, each once; none where there are none."""
+    rank = len(d.main.shape)
+    d.chosen = d.random.sample(range(rank), d.random.randint(min(rank, 1), rank))
+    return d.chosen
+
+
+def shifts(d: Draw) -> list[int]:
+    return [d.random.randint(-9, 9) for _ in chosen_dims(d)]
+
+
+def padding(d: Draw) -> list[int]:
+    """Of pad and constant_pad_nd: pairs from the last dimension on; of modes that read the tensor, one pair less than it has."""
+    d.mode = d.random.choice(("constant", "constant", "reflect", "replicate", "circular"))
+    rank = len(d.main.shape)
+    pairs = d.random.randint(0, rank) if d.mode == "constant" else max(1, rank - 2)
+    low = -1 if d.mode == "constant" else 0
+    return [d.random.randint(low, 3) for _ in range(2 * pairs)]
+
+
+def constant_padding(d: Draw) -> list[int]:
+    return [d.random.randint(-1, 3) for _ in range(2 * d.random.randint(0, len(d.main.shape)))]
+
+
+def window(d: Draw) -> int:
+    d.dimension = d.random.randrange(len(d.main.shape))
+    return d.dimension
+
+
+def image(d: Draw) -> Operand:
+    """A batch of small images."""
+    d.main = d.fresh((*d.random.choice(((), (2,))), d.random.choice((1, 3)), d.random.choice((5, 6, 7)), d.random.choice((5, 8))))
+    return d.main
+
+
+def columns(d: Draw) -> Operand:
+    """What col2im adds up to images of 5 x 6, windows of 2 x 3."""
+    d.step, d.around = d.random.choice((1, 2)), d.random.choice((0, 1))
+    blocks = ((5 + 2 * d.around - 2) // d.step + 1) * ((6 + 2 * d.around - 3) // d.step + 1)
+    d.main = d.fresh((*d.random.choice(((), (2,))), 12, blocks))
+    return d.main
+
+
+PAIR = {"kernel_size": lambda d: d.random.choice(([2, 3], [1, 1], [3, 3])), "dilation": lambda d: d.random.choice(([1, 1], [2, 1])),
+        "padding": lambda d: d.random.choice(([0, 0], [1, 2])), "stride": lambda d: d.random.choice(([1, 1], [2, 3]))}
+
+
+def strided(d: Draw) -> list[int]:
+    """Of as_strided: a window of memory, rows of which overlap. The operand is contiguous, so its memory is its elements."""
+    d.window = d.random.choice(((2, 3), (1, 2), (3, 1)))
+    return [d.random.choice((1, 2, 3)), d.random.choice((1, 2, 4))]
+
+
+def contiguous(d: Draw) -> Operand:
+    d.layouts, before = False, d.layouts
+    d.main = d.fresh((d.random.choice((13, 17, 29)),))
+    d.layouts = before
+    return d.main
+
+
+def selected(d: Draw) -> Operand:
+    d.at = d.random.randrange(len(d.main.shape))
+    return d.of_shape(d.main.shape[:d.at] + d.main.shape[d.at + 1:])
+
+
+def sliced(d: Draw) -> Operand:
+    d.at = d.random.randrange(len(d.main.shape))
+    n = d.main.shape[d.at]
+    d.slice = d.random.choice((0, 1, None)), d.random.choice((None, max(n - 1, 1))), d.random.choice((1, 2))
+    return d.of_shape(tuple(len(range(*slice(*d.slice).indices(m))) if i == d.at else m for i, m in enumerate(d.main.shape)))
+
+
+def on_diagonal(d: Draw) -> Operand:
+    d.offset = d.random.randint(-2, 2)
+    rows, columns = d.main.shape[:2]
+    return d.of_shape((*d.main.shape[2:], max(0, min(rows + min(d.offset, 0), columns - max(d.offset, 0)))))
+
+
 # ---- products --------------------------------------------------------------------------------------------------------
 
 def second(d: Draw) -> Operand:
@@ -273,6 +351,25 @@ DATA: tuple[tuple[str, tuple[int, int], dict[str, Drawer]], ...] = (
     ("stack.default", (0, 3), {"dim": lambda d: d.random.randint(-len(d.main.shape) - 1, len(d.main.shape))}),
     ("repeat.default", (0, 3), {"repeats": lambda d: [d.random.choice((1, 2, 3)) for _ in range(len(d.main.shape) + d.random.randrange(2))]}),
     ("repeat_interleave.self_int", (0, 3), {"repeats": lambda d: d.random.choice((0, 1, 2, 3))}),
+    ("flip.default", ANY, {"dims": chosen_dims}),
+    ("roll.default", ANY, {"shifts": shifts, "dims": lambda d: d.chosen}),
+    ("pad.default", (1, 4), {"pad": padding, "mode": lambda d: d.mode, "value": lambda d: d.random.choice((None, 2.0)) if d.mode == "constant" else None}),
+    ("constant_pad_nd.default", ANY, {"pad": constant_padding}),
+    ("unfold.default", (1, 4), {"dimension": window, "size": lambda d: d.random.randint(0, d.main.shape[d.dimension]),
+                                "step": lambda d: d.random.choice((1, 2, 3))}),
+    ("im2col.default", ANY, {"self": image, **PAIR}),
+    ("col2im.default", ANY, {"self": columns, "output_size": lambda d: [5, 6], "kernel_size": lambda d: [2, 3], "dilation": lambda d: [1, 1],
+                             "padding": lambda d: [d.around] * 2, "stride": lambda d: [d.step] * 2}),
+    ("diagonal.default", (2, 4), {"offset": lambda d: d.random.randint(-2, 2), "dim1": lambda d: 0, "dim2": lambda d: d.random.choice((1, -1))}),
+    ("as_strided.default", ANY, {"self": contiguous, "size": strided, "stride": lambda d: list(d.window),
+                                 "storage_offset": lambda d: d.random.choice((None, 0, 2))}),
+    ("slice_scatter.default", (1, 4), {"src": sliced, "dim": lambda d: d.at, "start": lambda d: d.slice[0], "end": lambda d: d.slice[1],
+                                       "step": lambda d: d.slice[2]}),
+    ("select_scatter.default", (1, 4), {"src": selected, "dim": lambda d: d.at, "index": lambda d: d.random.randrange(-1, d.main.shape[d.at])}),
+    ("diagonal_scatter.default", (2, 4), {"src": on_diagonal, "offset": lambda d: d.offset}),
+    ("index_fill.int_Scalar index_fill.int_Tensor", (1, 4), {"dim": along, "index": selecting, "value": lambda d: d.number()}),
+    ("index_fill.int_Tensor", (1, 4), {"dim": along, "index": selecting, "value": lambda d: d.fresh((), d.main.dtype)}),
+    ("one_hot.default", ANY, {"self": lambda d: d.fresh(d.shape(0, 2), "i64", "index 5"), "num_classes": lambda d: d.random.choice((5, 6))}),
     # made
     ("full.default", ANY, MADE | {"size": sizes}),
     ("zeros.default ones.default", ANY, MADE | {"size": sizes}),

@@ -1,0 +1,298 @@
+"""Compiled programs as folders: `deplodock compile --save DIR`, `Compiled.save`, `deplodock.load`.
+
+    deplodock.json           format, version of deplodock, how the program is called, where its parameters are, digests
+    program.json             the Torch IR, the plan of kernels and buffers, the kernels' text (serial.py)
+    NAME.cubin               machine code of a kernel
+    parameters.safetensors   parameters that are not in files of weights, in the memory layout that kernels expect
+
+A parameter that a safetensors file of the user's holds unchanged stays there, and is known by path, name and digest.
+Constants that were computed from parameters are computed again when the program is loaded. Loading needs neither egglog
+nor the laws, and checks every file.
+"""
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch.utils._pytree import tree_flatten, treespec_dumps, treespec_loads
+
+from deplodock.errors import (DamagedProgram, DeplodockError, OtherVersion, ToolMissing, UnsavableContainer,
+                              UsageError, WeightsChanged)
+from deplodock.interface import Fact, Interface, bound, plain
+from deplodock.ir.torch import Value
+from deplodock.runtime.cache import Cache
+from deplodock.runtime.compile import Cubin, compile_all
+from deplodock.runtime.program import CompiledProgram, Loadable
+from deplodock.serial import decode, encode
+from deplodock.version import __version__
+
+FORMAT = 1
+HEAD, PROGRAM, WEIGHTS = "deplodock.json", "program.json", "parameters.safetensors"
+
+
+class Loaded:
+    """A program from a folder: called like the module that it was compiled from. BrokenFact for other arguments.
+
+    program: the runtime.program.CompiledProgram; parameters: its tensors by name, which may be written to.
+    """
+
+    def __init__(self, made: Loadable, program: CompiledProgram, interface: Interface,
+                 signature: inspect.Signature | None, numerics: str, parameters: Mapping[str, torch.Tensor]):
+        self.made, self.program, self.interface, self.numerics = made, program, interface, numerics
+        self.parameters, self._signature = dict(parameters), signature
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes that the program holds beside its parameters, and those of intermediates per stream."""
+        return self.program.memory
+
+    def __call__(self, *args, **kwargs):
+        given, tree = tree_flatten(bound(self._signature, args, kwargs))
+        if broken := self.interface.broken(tree, given):
+            raise broken
+        return self.interface.returned(self.program(*self.interface.inputs(given)))
+
+
+def is_saved(path) -> bool:
+    """Whether there is a folder of this name that holds a saved program."""
+    return (Path(path) / HEAD).is_file()
+
+
+# ---- writing ---------------------------------------------------------------------------------------------------------
+
+def save(folder, made: Loadable, parameters: Mapping[str, torch.Tensor], interface: Interface,
+         signature: inspect.Signature | None, numerics: str, weights: Sequence = ()) -> None:
+    """Writes a program to a folder, whole or not at all; a saved program that is there is replaced.
+
+    parameters: by name, all that the program has. weights: safetensors files in which parameters may be found.
+    UsageError for a folder with other things in it, UnsavableContainer, KernelRejected, ToolMissing without safetensors.
+    """
+    folder = Path(folder)
+    if folder.exists() and not is_saved(folder) and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(title=f"cannot save to {folder}", expected="a new or empty folder, or one with a saved program",
+                         found="something else", advice="choose another folder")
+    head = {"format": FORMAT, "deplodock": __version__, "arch": made.arch, "numerics": numerics,
+            "signature": _signature_out(signature), "interface": _interface_out(interface)}
+    live = {k.name: k.source for k in made.kernels if k.grid}
+    cubins = compile_all(list(live.items()), made.arch, Cache("cubin"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = folder.with_name(f".{folder.name}.{os.getpid()}")
+    new.mkdir()
+    try:
+        (new / PROGRAM).write_text(encode(made))
+        for c in cubins:
+            (new / f"{c.name}.cubin").write_bytes(c.code)
+        head["resources"] = {c.name: [c.registers, c.stack, c.spills] for c in cubins}
+        head["digests"] = {path.name: _digest(path.read_bytes()) for path in sorted(new.iterdir())}
+        head |= _write_parameters(new, made.program.parameters, parameters, [Path(w).resolve() for w in weights])
+        head["digest"] = _digest(_text(head).encode())
+        (new / HEAD).write_text(_text(head))
+        if folder.exists():
+            old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+            folder.rename(old)
+            new.rename(folder)
+            shutil.rmtree(old)
+        else:
+            new.rename(folder)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _text(head: dict) -> str:
+    return json.dumps(head, indent=1) + "\n"
+
+
+def _digest(data) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write_parameters(new: Path, values: Sequence[Value], tensors: Mapping[str, torch.Tensor], weights: Sequence[Path]) -> dict:
+    """Writes those parameters that are in no file of weights; what the head says of all, and of the files."""
+    if not values:
+        return {"parameters": [], "files": {}}
+    from_library = _safetensors()
+    entries, kept = [], {}
+    for v in values:
+        t = tensors[v.name].detach()
+        # Strides that are not row-major: the memory from the first element to the last, as it lies.
+        t = (t.contiguous() if v.is_contiguous else t.as_strided((_span(v),), (1,))).cpu()
+        entry = {"name": v.name, "digest": _digest(_bytes(t))}
+        for path in weights if v.is_contiguous else ():
+            with from_library.safe_open(path, "pt") as file:
+                for key in file.keys():
+                    if _may_be(v.path, key) and _digest(_bytes(file.get_tensor(key))) == entry["digest"]:
+                        entry |= {"file": str(path), "tensor": key}
+        if "file" not in entry:
+            kept[v.name] = t.clone()                # the library refuses tensors that share memory
+            entry |= {"file": WEIGHTS, "tensor": v.name}
+        entries.append(entry)
+    if kept:
+        from safetensors.torch import save_file
+        save_file(kept, new / WEIGHTS)
+    return {"parameters": entries, "files": {name: _stamp(new / name) for name in {e["file"]: 0 for e in entries}}}
+
+
+def _may_be(path: str, key: str) -> bool:
+    """Whether a key of a file of weights may be a parameter: models wrap each other, so either may have a prefix."""
+    return f".{path}".endswith(f".{key}") or f".{key}".endswith(f".{path}")
+
+
+def _span(v: Value) -> int:
+    """Elements from the first of a tensor to its last, in memory."""
+    return 0 if 0 in v.shape else 1 + sum((n - 1) * s for n, s in zip(v.shape, v.strides))
+
+
+def _bytes(t: torch.Tensor):
+    return t.contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _stamp(path: Path) -> list[int]:
+    """Size in bytes and time of the last change in nanoseconds: as long as both are the same, a file counts as unchanged."""
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def _safetensors():
+    try:
+        import safetensors
+    except ImportError as error:
+        raise ToolMissing(tool="safetensors", purpose="parameters are kept beside a saved program",
+                          advice="install it with `pip install safetensors`") from error
+    return safetensors
+
+
+def _signature_out(signature: inspect.Signature | None) -> list | None:
+    """Names and kinds of arguments, and their defaults if JSON can hold all of them."""
+    if signature is None:
+        return None
+    parameters = signature.parameters.values()
+    held = all(p.default is p.empty or plain(p.default) for p in parameters)
+    return [[p.name, int(p.kind), *([p.default] if held and p.default is not p.empty else [])] for p in parameters]
+
+
+def _interface_out(x: Interface) -> dict:
+    leaves = [{"value": encode(leaf)} if not isinstance(leaf, Fact) else
+              {"shape": leaf.shape, "dtype": str(leaf.dtype).removeprefix("torch."), "strides": leaf.strides}
+              for leaf in x.leaves]
+    try:
+        trees = {"tree": treespec_dumps(x.tree), "result": treespec_dumps(x.result)}
+    except NotImplementedError as error:
+        raise UnsavableContainer(found=str(error)) from error
+    return {**trees, "leaves": leaves, "positions": x.positions, "absent": x.absent}
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------------
+
+def load(folder, device: torch.device | str | None = None, constants: int | None = None) -> Loaded:
+    """The program of a folder. See deplodock.load."""
+    folder = Path(folder)
+    head = _head(folder)
+    made = decode(_checked(folder, head, PROGRAM).decode())
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(device)
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_available() else 0)
+    cubins = []
+    if device.type == "cuda":
+        for name in dict.fromkeys(k.name for k in made.kernels if k.grid):
+            cubins.append(Cubin(name, made.arch, _checked(folder, head, f"{name}.cubin"), "", "", *head["resources"][name]))
+    parameters = _read_parameters(folder, head, made.program.parameters, device)
+    program = CompiledProgram(made, parameters, device, None, constants, cubins)
+    return Loaded(made, program, _interface_in(head["interface"], device), _signature_in(head["signature"]),
+                  head["numerics"], parameters)
+
+
+def _head(folder: Path) -> dict:
+    try:
+        text = (folder / HEAD).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError):
+            raise UsageError(title=f"no saved program in {folder}", expected="a folder that `deplodock compile --save` wrote",
+                             found=f"no readable {HEAD} in it", advice="check the path") from error
+        raise DamagedProgram(folder=folder, file=HEAD, reason="it is no text") from error
+    try:
+        head = json.loads(text)
+        version = head["format"], head["deplodock"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedProgram(folder=folder, file=HEAD, reason="it is truncated, or no JSON object") from error
+    if version != (FORMAT, __version__):
+        raise OtherVersion(folder=folder, wanted=f"format {FORMAT} of deplodock {__version__}",
+                           given=f"format {version[0]} of deplodock {version[1]}")
+    digest = head.pop("digest", None)
+    if digest != _digest(_text(head).encode()):
+        raise DamagedProgram(folder=folder, file=HEAD, reason="it was changed")
+    return head
+
+
+def _checked(folder: Path, head: dict, name: str) -> bytes:
+    """The content of a file of the folder. DamagedProgram if it is not what was written."""
+    try:
+        data = (folder / name).read_bytes()
+    except OSError as error:
+        raise DamagedProgram(folder=folder, file=name, reason=f"it cannot be read: {error.strerror}") from error
+    if _digest(data) != head["digests"].get(name):
+        raise DamagedProgram(folder=folder, file=name, reason="it is truncated, or was changed")
+    return data
+
+
+def _read_parameters(folder: Path, head: dict, values: Sequence[Value], device: torch.device) -> dict[str, torch.Tensor]:
+    facts, tensors = {v.name: v for v in values}, {}
+    for name in dict.fromkeys(e["file"] for e in head["parameters"]):
+        path, own = folder / name, name == WEIGHTS          # an absolute path stays what it is
+
+        def damaged(reason: str) -> DeplodockError:
+            return DamagedProgram(folder=folder, file=name, reason=reason) if own else WeightsChanged(file=name, reason=reason)
+        try:
+            same = _stamp(path) == head["files"][name]
+        except OSError as error:
+            raise damaged(f"it cannot be read: {error.strerror}") from error
+        try:
+            with _safetensors().safe_open(path, "pt") as file:
+                for e in (e for e in head["parameters"] if e["file"] == name):
+                    t = file.get_tensor(e["tensor"])
+                    if not same and _digest(_bytes(t)) != e["digest"]:
+                        raise damaged(f"{e['tensor']} was changed")
+                    tensors[e["name"]] = _placed(t, facts[e["name"]], device)
+        except DeplodockError:
+            raise
+        except Exception as error:                          # safetensors has an exception of its own, and others
+            raise damaged(f"{type(error).__name__}: {error}") from error
+    return tensors
+
+
+def _placed(t: torch.Tensor, v: Value, device: torch.device) -> torch.Tensor:
+    """A parameter as kernels expect it: on the device, aligned, with its strides."""
+    t = t.to(device)
+    if t.data_ptr() % v.alignment:
+        t = t.clone()
+    return t.view(v.shape) if v.is_contiguous else t.as_strided(v.shape, v.strides)
+
+
+def _signature_in(entries: list | None) -> inspect.Signature | None:
+    if entries is None:
+        return None
+    kinds = {int(kind): kind for kind in inspect._ParameterKind}
+    return inspect.Signature([inspect.Parameter(name, kinds[kind], **({"default": rest[0]} if rest else {}))
+                              for name, kind, *rest in entries])
+
+
+def _interface_in(x: dict, device: torch.device) -> Interface:
+    leaves = tuple(decode(leaf["value"]) if "value" in leaf else
+                   Fact(tuple(leaf["shape"]), getattr(torch, leaf["dtype"]), tuple(leaf["strides"]), device)
+                   for leaf in x["leaves"])
+    return Interface(treespec_loads(x["tree"]), leaves, tuple(x["positions"]), treespec_loads(x["result"]), tuple(x["absent"]))
+
+
+def for_inputs(program, result, absent: tuple[int, ...]) -> tuple[Interface, inspect.Signature]:
+    """The interface of a program that no module stands for: it is called with its inputs, which have its own names."""
+    facts = tuple(Fact(v.shape, getattr(torch, v.dtype.torch_name), v.strides, torch.device("cpu")) for v in program.inputs)
+    _, tree = tree_flatten((tuple(range(len(facts))), {}))
+    names = [inspect.Parameter(v.name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for v in program.inputs]
+    return Interface(tree, facts, tuple(range(len(facts))), result, absent), inspect.Signature(names)
