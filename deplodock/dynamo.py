@@ -172,7 +172,8 @@ def _split(functions: torch.fx.GraphModule, static: frozenset[int], shared: _Sha
     """The graph with the parts that can be compiled as modules. static: places of inputs that are parameters; refused:
     operators that are known not to compile."""
     table = torch.export.default_decompositions()
-    parameters = {n for i, n in enumerate(n for n in functions.graph.nodes if n.op == "placeholder") if i in static}
+    places = {n.name for i, n in enumerate(functions.graph.find_nodes(op="placeholder")) if i in static}
+    known: set[torch.fx.Node] = set()            # what depends on no input: capture may have its value
 
     def supported(node: torch.fx.Node) -> bool:
         if node.op == "get_attr":
@@ -180,12 +181,15 @@ def _split(functions: torch.fx.GraphModule, static: frozenset[int], shared: _Sha
         if node.target is operator.getitem:
             return supported(node.args[0])
         return is_operator(node) and node.target.__name__ not in refused and (
-            node.target.__name__ in TABLE or node.target in table)
+            node in known or node.target.__name__ in TABLE or node.target in table)
+
+    for node in functions.graph.nodes:
+        if node.op == "call_function" and known.issuperset(node.all_input_nodes):
+            known.add(node)
 
     for node in filter(is_operator, functions.graph.nodes):
         if not supported(node) and node.target.__name__ not in refused:
             _stays(shared, UnsupportedOperator(source_of(node), op=str(node.target)))
-    places = {n.name for n in parameters}
     functions, names = parted(functions, supported)
     for name in names:
         part = functions.get_submodule(name)
