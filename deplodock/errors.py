@@ -143,12 +143,11 @@ class TrainingMode(DeplodockError):
     advice = "call .eval() on the module, or pass training=False (dropout_p=0.0 for attention)"
 
 
-class MutatedInput(DeplodockError):
-    """The program writes to a tensor that the caller keeps. Facts: name."""
-    title = "the program writes to {name} in place"
-    expected = "inputs, parameters and buffers that stay as they are"
-    found = "an in-place operator on {name}"
-    advice = "use the out-of-place form of the operator and return the new tensor"
+class OverlappingWrite(DeplodockError):
+    """The program writes to a tensor that is seen through another one, or through several elements. Facts: name, found."""
+    title = "the program writes to {name} in place, which overlaps"
+    expected = "a tensor whose memory no other input, parameter or element shares"
+    advice = "pass a copy of one of them (x.clone()), or use the out-of-place form of the operator"
 
 
 # ---- the machine -----------------------------------------------------------------------------------------------------

@@ -206,7 +206,8 @@ def canonical(program: Program) -> str:
     def value(v: Value) -> Value:
         return replace(v, name=to[v.name], path="", shares=to.get(v.shares, ""))
     return str(Program(tuple(map(value, program.inputs)), tuple(map(value, program.parameters)),
-                       tuple(_renamed(n, to) for n in program.nodes), tuple(to[o] for o in program.outputs)))
+                       tuple(_renamed(n, to) for n in program.nodes), tuple(to[o] for o in program.outputs),
+                       tuple(to[w] for w in program.writes)))
 
 
 def _renamed(node: Node, to: dict[str, str]) -> Node:

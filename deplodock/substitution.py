@@ -2,7 +2,8 @@
 
 It is a function of ground terms, computed in Python and entered as equalities, never a node of the e-graph. A worklist
 over (launch, indices) pairs builds each renamed body once: where the indices are axes of the same extents, the launch
-equals the launch under those names; anywhere else the load equals the body at the indices. A substitution crosses at
+equals the launch under those names; anywhere else the load equals the body at the indices, and 0 where they leave the
+launch: bodies that are equal inside of it may differ there. A substitution crosses at
 most DEPTH reductions on its way up the program: without that limit, each layer is spelled again at the axes of the
 next.
 
@@ -16,7 +17,8 @@ import heapq
 from functools import cache
 
 from deplodock.encoding import Encoder
-from deplodock.ir.loop import (Axis, Buffer, Fold, Index, Launch, Load, Term, children, index, loads, pick, subst)
+from deplodock.ir.loop import (Axis, Buffer, Fold, Index, Launch, Load, Term, children, const, dtype, index, inside, loads,
+                               op, pick, subst, where)
 from deplodock.snapshot import Node, Rows, Smallest
 
 DEPTH = 1
@@ -85,7 +87,7 @@ class Worklist:
         if names:
             self.equal(launch, Launch(names, body), depth)
         else:
-            self.equal(Load(launch, indices), body, depth)
+            self.equal(Load(launch, indices), _inside(launch, indices, body), depth)
 
     def close(self, rows: Rows) -> int:
         """After a fixpoint: enters the pairs and the binders that laws have made. Returns how many there were."""
@@ -148,6 +150,15 @@ class Worklist:
 def in_order(axes: tuple[Axis, ...]) -> tuple[Index, ...]:
     """The indices that read a launch over `axes` point by point."""
     return tuple(map(index, axes))
+
+
+def _inside(launch: Launch, indices: tuple[Index, ...], body: Term) -> Term:
+    """The body, 0 where the indices leave the launch."""
+    test = None
+    for a, i in zip(launch.axes, indices):
+        for t in inside(i, a.extent):
+            test = t if test is None else op("and", test, t)
+    return body if test is None else where(test, body, const(dtype(body), 0))
 
 
 def _is_body(t: Term) -> bool:

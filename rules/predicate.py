@@ -51,6 +51,24 @@ def where_same(p: Pred, a: Body):
 
 
 @law("exact")
+def where_again(p: Pred, a: Body, b: Body, c: Body):
+    """where(p, where(p, a, b), c) = where(p, a, c)"""
+    return rewrite(where(p, where(p, a, b), c)).to(where(p, a, c))
+
+
+@law("exact")
+def where_otherwise(p: Pred, a: Body, b: Body, c: Body):
+    """where(p, a, where(p, b, c)) = where(p, a, c)"""
+    return rewrite(where(p, a, where(p, b, c))).to(where(p, a, c))
+
+
+@law("exact")
+def where_within(p: Pred, q: Pred, a: Body, b: Body, c: Body):
+    """where(p ∧ q, where(p, a, b), c) = where(p ∧ q, a, c)"""
+    return rewrite(where(op("and", p, q), where(p, a, b), c)).to(where(op("and", p, q), a, c))
+
+
+@law("exact")
 def where_and(p: Pred, q: Pred, a: Body, b: Body):
     """where(p, where(q, a, b), b) = where(p ∧ q, a, b)   for single comparisons: conjunctions of conjunctions never
     end"""

@@ -9,7 +9,7 @@ import math
 from typing import Iterable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Body, Gathered, Index, Iota, cast, const, fold, index, load, op, where
+from deplodock.ir.loop import Axis, Body, Gathered, Index, Iota, cast, const, fold, index, inside, load, op, where
 from deplodock.ir.tensor import Elements, Shape, Tensor, dtype, index_map, like, places, read, shape, torch_op
 from deplodock.law import law, rewrite
 
@@ -170,13 +170,6 @@ def on_diagonal(rest: tuple, i: Axis, offset: int, dim1: int, dim2: int) -> tupl
     at = {dim1: i + max(-offset, 0), dim2: i + max(offset, 0)}
     others = iter(rest)
     return tuple(at[d] if d in at else next(others) for d in range(len(rest) + 2))
-
-
-def inside(i: Index, n: int) -> tuple[Body, ...]:
-    """The comparisons that say 0 ≤ i < n, without those that are true wherever i is asked for."""
-    lo, hi = i.range
-    return ((op("le", const(Dtype.i64, 0), Iota(i)),) if lo < 0 else ()) + (
-        (op("lt", Iota(i), const(Dtype.i64, n)),) if hi >= n else ())
 
 
 def chosen(conditions: Iterable[Body], x: Body, other: Body) -> Body:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import deplodock
-from deplodock.errors import (BrokenFact, GradientWanted, TooManyVariants, TrainingMode, UnknownTarget,
+from deplodock.errors import (BrokenFact, GradientWanted, OverlappingWrite, TooManyVariants, TrainingMode, UnknownTarget,
                               UsageError)
 
 X, Y = torch.randn(3, 8, generator=torch.Generator().manual_seed(0)), torch.arange(8.0)
@@ -49,6 +49,35 @@ def test_what_the_module_returns():
     found["list"][0].zero_()                             # no two results, and no argument, share memory
     found["list"][1][0].zero_()
     assert same(found["twice"], wanted["twice"]) and arguments["pair"][1][1] == 2
+
+
+class Cache(nn.Module):
+    """Writes to an input, to a buffer that it reads, and to one that it only writes to."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(1))
+        self.register_buffer("last", torch.zeros(3, 8))
+
+    def forward(self, x, cache, at: int = 0):
+        self.count += 1
+        self.last.copy_(x * 2)
+        cache["k"][at:at + 3].mul_(2).add_(x)
+        x.relu_()
+        return {"sum": cache["k"].sum(0) * self.count, "x": x, "k": cache["k"][1:]}
+
+
+def test_what_is_written_in_place_is_written_back():
+    ours, theirs = Cache(), Cache()
+    compiled = deplodock.compile(ours, (X.clone(), {"k": torch.ones(5, 8)}, 1))
+    given, wanted = ([X - 1, {"k": torch.arange(40.0).view(5, 8)}] for _ in range(2))
+    for _ in range(2):
+        results = compiled(*given, 1), theirs(*wanted, 1)
+        for a, b in (*((results[0][k], results[1][k]) for k in ("sum", "x", "k")), (given[0], wanted[0]),
+                     (given[1]["k"], wanted[1]["k"]), (ours.count, theirs.count), (ours.last, theirs.last)):
+            assert same(a, b)
+    with pytest.raises(OverlappingWrite, match="x in place, which overlaps"):
+        compiled(given[1]["k"][:3], given[1], 1)
 
 
 def test_arguments_may_be_passed_by_name():

@@ -35,7 +35,7 @@ from deplodock.ir.torch import Program, parse
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A program, the tensors to try it with, and PyTorch's own way to run it.
+    """A program, the tensors to try it with, and PyTorch's own way to run it, which writes to none of them.
 
     inputs: example values in the order of program.inputs; parameters: name in the program -> tensor (parameters,
     buffers and constants); graph: PyTorch's own functional form of the same program, a module called with parameters
@@ -83,7 +83,8 @@ def capture_expression(expression: str, captured: Captured) -> Captured:
     if text is None:
         raise UsageError(title=f"no names for the expression {expression!r}", expected="a program given as Python text",
                          found="a saved Torch IR, or a module", advice="give the program with -c, or as PATH.py:NAME")
-    return _capture_text(Text(text.text, text.file, expression, like=text, seed=text.seed, names=text.given_names))
+    return _capture_text(Text(text.text, text.file, expression, like=text, seed=text.seed, names=text.given_names),
+                         keep_writes=False)
 
 
 def capture_file(spec: str, seed: int = 0) -> Captured:
@@ -186,11 +187,11 @@ def capture_torch_ir(text: str, file: str = "<torch ir>", seed: int = 0,
     tensors = examples(program, seed) | dict(parameters or {})
     return Captured(program, tuple(tensors[v.name] for v in program.inputs),
                     {v.name: tensors[v.name] for v in program.parameters}, graph_of(program),
-                    tuple(range(len(program.inputs))), tree_structure(tuple(program.outputs)))
+                    tuple(range(len(program.inputs))), tree_structure(program.returned))
 
 
-def _capture_text(text: Text) -> Captured:
-    return _captured(export(text, tuple(text.inputs)), text.inputs, text.names, "bound.", text, keep_writes=False)
+def _capture_text(text: Text, keep_writes: bool = True) -> Captured:
+    return _captured(export(text, tuple(text.inputs)), text.inputs, text.names, "bound.", text, keep_writes)
 
 
 def _captured(exported: ExportedProgram, inputs, names, prefix: str = "", text: Text | None = None,
@@ -218,7 +219,7 @@ def _captured(exported: ExportedProgram, inputs, names, prefix: str = "", text: 
     program, names_of = translate(decomposed, tensors, called, paths, constants, keep_writes)
     placeholders = {name: p for p, name in names_of.items()}
     read = [placeholders[v.name] for v in (*program.parameters, *program.inputs)]
-    graph = _eager(exported, outputs_of(exported, called, keep_writes), read, tensors)
+    graph = _eager(exported, outputs_of(exported, keep_writes)[0], read, tensors)
     return Captured(program, tuple(tensors[placeholders[v.name]] for v in program.inputs),
                     {v.name: tensors[placeholders[v.name]] for v in program.parameters}, graph,
                     tuple(order.index(placeholders[v.name]) for v in program.inputs), exported.call_spec.out_spec, text,

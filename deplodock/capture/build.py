@@ -33,9 +33,10 @@ class Builder:
         self.known[node.name] = node
         return Arg(node.name)
 
-    def program(self, outputs: tuple[Arg, ...]) -> Program:
-        """The program that returns these, without nodes and values that they do not need."""
-        needed = {a.name for a in outputs}
+    def program(self, outputs: tuple[Arg, ...], writes: tuple[str, ...] = ()) -> Program:
+        """The program that returns these, and writes the last of them back, without nodes and values that they do not
+        need."""
+        needed = {a.name for a in outputs} | set(writes)
         nodes = []
         for node in reversed(self.nodes):
             if node.name in needed:
@@ -43,7 +44,7 @@ class Builder:
                 needed.update(reads(node))
         return Program(tuple(v for v in self.inputs if v.name in needed),
                        tuple(v for v in self.parameters if v.name in needed),
-                       tuple(reversed(nodes)), tuple(a.name for a in outputs))
+                       tuple(reversed(nodes)), tuple(a.name for a in outputs), writes)
 
 
 def reads(node: Node) -> list[str]:

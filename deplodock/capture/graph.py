@@ -15,8 +15,9 @@ from deplodock.capture.export import arguments, is_item, is_operator, source_of
 from deplodock.capture.operators import TABLE
 from deplodock.capture.operators.pointwise import nothing
 from deplodock.capture.values import check_devices, described
-from deplodock.errors import DeplodockError, MutatedInput, RandomNumbers, TrainingMode, UnsupportedOperator, UnsupportedOutput
+from deplodock.errors import DeplodockError, RandomNumbers, TrainingMode, UnsupportedOperator, UnsupportedOutput
 from deplodock.ir.torch import Arg, Program
+from deplodock.overlap import check_written
 
 TRAINING = {"native_dropout.default", "_native_batch_norm_legit_functional.default"}
 _MUTATIONS = {OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION}
@@ -27,15 +28,18 @@ def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], na
     """The Torch IR of an exported program, and the names that it gives to the placeholders which the graph reads.
 
     tensors: placeholder or constant node -> its example value, parameter or value; names: placeholder -> its name in
-    Torch IR (others keep their own); paths: placeholder of a parameter, or constant node -> its path. Unless keep_writes
-    is False, writing to an input is an error.
+    Torch IR (others keep their own); paths: placeholder of a parameter, or constant node -> its path. keep_writes: what
+    it writes to them is written back.
     """
+    outputs, written = outputs_of(exported, keep_writes)
     nodes = [n for n in exported.graph.nodes
              if n not in constants.unread and not (is_operator(n) and TABLE.get(n.target.__name__) is nothing)]
-    read = {n.name for node in nodes for n in node.all_input_nodes}
+    read = {n.name for node in nodes for n in node.all_input_nodes} | set(written)
     tensors = {p: t for p, t in tensors.items() if p in read}
     device = check_devices(tensors, names)
     values = described(tensors, names, paths)
+    for placeholder in written:
+        check_written(values[placeholder].name, {v.name: tensors[p] for p, v in values.items()})
     inputs = tuple(v for p, v in values.items() if p not in paths)
     builder = Builder(inputs, tuple(v for p, v in values.items() if p in paths), device)
     results: dict[torch.fx.Node, object] = {}
@@ -54,7 +58,7 @@ def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], na
                 raise
         elif node.op != "output":
             raise _unsupported(node)
-    program = builder.program(tuple(results[n] for n in outputs_of(exported, names, keep_writes)))
+    program = builder.program(tuple(results[n] for n in outputs), tuple(values[p].name for p in written))
     return program, {p: v.name for p, v in values.items()}
 
 
@@ -93,19 +97,21 @@ def _argument(value, results: dict) -> object:
     return value
 
 
-def outputs_of(exported: ExportedProgram, names: Mapping[str, str], keep_writes: bool) -> tuple[torch.fx.Node, ...]:
-    """The nodes that the user's program returns, without what it writes to its inputs."""
-    outputs = []
+def outputs_of(exported: ExportedProgram, keep_writes: bool) -> tuple[tuple[torch.fx.Node, ...], tuple[str, ...]]:
+    """The nodes that the user's program returns, then those that it writes to tensors it is given; and the placeholders
+    of these tensors."""
+    outputs, written = [], {}
+    signature = exported.graph_signature
+    placeholders = {spec.target: spec.arg.name for spec in signature.input_specs if spec.target is not None}
     (returned,) = exported.graph.output_node().args
-    for spec, node in zip(exported.graph_signature.output_specs, returned, strict=True):
+    for spec, node in zip(signature.output_specs, returned, strict=True):
         if spec.kind in _MUTATIONS:
-            if keep_writes or spec.kind != OutputKind.USER_INPUT_MUTATION:
-                raise MutatedInput(name=names.get(spec.target, spec.target))
+            written[placeholders.get(spec.target, spec.target)] = node
         elif isinstance(node, torch.fx.Node):
             outputs.append(node)
         elif node is not None:
             raise UnsupportedOutput(found=f"{node!r}")
-    return tuple(outputs)
+    return (*outputs, *(written.values() if keep_writes else ())), tuple(written if keep_writes else ())
 
 
 def absent_outputs(exported: ExportedProgram) -> tuple[int, ...]:

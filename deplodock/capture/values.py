@@ -10,6 +10,7 @@ from deplodock.capture.build import RESERVED, unique
 from deplodock.errors import MismatchedDevices, WrongDtype
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import Value, contiguous
+from deplodock.overlap import overlap
 
 
 def described(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str],
@@ -21,7 +22,7 @@ def described(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str],
         name = unique(names.get(placeholder, placeholder), taken)
         taken.add(name)
         dtype = checked_dtype(name, t)
-        earlier = (values[p].name for p in values if _overlap(t, tensors[p]))
+        earlier = (values[p].name for p in values if overlap(t, tensors[p]))
         values[placeholder] = Value(name, dtype, tuple(t.shape), strides_of(t), t.storage_offset(), alignment_of(t),
                                     paths.get(placeholder, ""), next(earlier, ""))
     return values
@@ -43,19 +44,6 @@ def strides_of(t: torch.Tensor) -> tuple[int, ...]:
 def alignment_of(t: torch.Tensor) -> int:
     """Alignment of the first element in bytes, at most 16: no instruction asks for more."""
     return 16 if t.is_meta else math.gcd(t.data_ptr(), 16)
-
-
-def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have memory in common, as ranges of bytes of one storage."""
-    if a.is_meta or not a.numel() or not b.numel() or a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
-        return False
-    (a0, a1), (b0, b1) = _bytes(a), _bytes(b)
-    return a0 < b1 and b0 < a1
-
-
-def _bytes(t: torch.Tensor) -> tuple[int, int]:
-    last = sum((n - 1) * s for n, s in zip(t.shape, t.stride()))
-    return t.data_ptr(), t.data_ptr() + (last + 1) * t.element_size()
 
 
 def moved_to(device: torch.device | str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -20,6 +20,8 @@ Broadcasting is the absence of an axis, a transpose is an order of names, and no
 order is row-major in the axes of a Buffer or a Launch. Arithmetic on 16-bit floats does not exist: bodies load, cast to
 f32, compute, and cast once at the root, so every rounding is a node.
 
+A load outside of its tensor is 0: what is read under a condition may be asked for where the condition fails.
+
 Terms are hash-consed: equal terms are one object, so equality is identity, and shared subterms are stored once. `key`
 is a digest of the structure, the same in every process: sort by it wherever an order can reach the output.
 """
@@ -415,6 +417,13 @@ def load(tensor: Tensor, *indices: Index | Axis | int) -> Load:
     return Load(tensor, tuple(map(index, indices)))
 
 
+def inside(i: Index, n: int) -> tuple[Op, ...]:
+    """The comparisons that say 0 <= i < n, without those that are true for all values of the axes."""
+    lo, hi = i.range
+    return ((op("le", const(Dtype.i64, 0), Iota(i)),) if lo < 0 else ()) + (
+        (op("lt", Iota(i), const(Dtype.i64, n)),) if hi >= n else ())
+
+
 _DTYPES: dict[Term, Dtype] = {}
 
 
@@ -565,9 +574,6 @@ class _Substitution:
         out = self.term(b)
         for a in sorted(b.free):
             if isinstance(a, Axis) and a in self.to:
-                (lo, hi), at = self.to[a].range, Iota(self.to[a])
-                if lo < 0:
-                    out = where(op("le", const(Dtype.i64, 0), at), out, const(dtype(out), 0))
-                if hi >= a.extent:
-                    out = where(op("lt", at, const(Dtype.i64, a.extent)), out, const(dtype(out), 0))
+                for test in inside(self.to[a], a.extent):
+                    out = where(test, out, const(dtype(out), 0))
         return out

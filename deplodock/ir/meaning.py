@@ -110,7 +110,12 @@ class Meaning:
                     return Named((), x)
                 ix = [self.index(i) for i in indices]
                 axes = tuple(sorted({a for i in ix for a in i.axes}, key=lambda a: a.name))
-                return Named(axes, x[tuple(_clip(i.spread(axes), n) for i, n in zip(ix, x.shape))])
+                at = [i.spread(axes) for i in ix]
+                value = x[tuple(np.clip(i, 0, max(n - 1, 0)) for i, n in zip(at, x.shape))]
+                for i, n in zip(at, x.shape):
+                    if not ((0 <= i) & (i < n)).all():
+                        value = np.where((0 <= i) & (i < n), value, x.dtype.type(0))
+                return Named(axes, value)
             case Op(name, args):
                 v = _apply(OPS[name].numpy, *map(self.body, args))
                 return Named(v.axes, v.array.astype(self.numpy(dtype(b))))
@@ -179,8 +184,3 @@ def convert(x: np.ndarray, source: Dtype, target: Dtype, as_type) -> np.ndarray:
 def _apply(f, *values: Named) -> Named:
     axes = tuple(sorted(set().union(*(v.axes for v in values)), key=lambda a: a.name))
     return Named(axes, np.asarray(f(*(v.spread(axes) for v in values))))
-
-
-def _clip(i: np.ndarray, n: int) -> np.ndarray:
-    """Indices kept inside an extent: a load that a `where` masks may point outside, and its value is not used."""
-    return np.clip(i, 0, max(n - 1, 0))

@@ -1,6 +1,6 @@
 """Torch IR: the user's program as PyTorch operators, functional and in order, shapes and dtypes known.
 
-    Program = inputs, parameters, nodes, outputs
+    Program = inputs, parameters, nodes, outputs, writes
     Node    = name, op, arguments, shape, dtype, source        name = op(arguments)
     op      = the operator's public name: "softmax", "linear", "scaled_dot_product_attention" ..: OPERATORS has all
     operand: Arg (an input, a parameter or an earlier node), a Python number, None, or a tuple of these (cat, index)
@@ -19,6 +19,8 @@ bare, in order; options have their names:
     norm_weight: bf16[64] = parameter 'norm.weight'
     rms_norm: bf16[1,32,64] = rms_norm x norm_weight dims=(2,) eps=1e-06  # <-c>:1: norm(torch.randn(1, 32, 64))
     return rms_norm
+
+A value that is written back to an input or a parameter stands before the return: `x <- add`.
 """
 from __future__ import annotations
 
@@ -174,17 +176,30 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """outputs: names of what is returned, in order (an input may be returned as it is)."""
+    """outputs: names of what is returned, in order (an input may be returned as it is), then of what is written back.
+    writes: the input or the parameter that each of the last outputs is written back to, when all else is done."""
     inputs: tuple[Value, ...]
     parameters: tuple[Value, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
+    writes: tuple[str, ...] = ()
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """The outputs that are returned."""
+        return self.outputs[:len(self.outputs) - len(self.writes)]
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The outputs that are written back, in the order of `writes`."""
+        return self.outputs[len(self.returned):]
 
     def __str__(self) -> str:
         lines = [_declaration(v, "input") for v in self.inputs]
         lines += [_declaration(v, "parameter") for v in self.parameters]
         lines += map(_statement, self.nodes)
-        return "\n".join([*lines, " ".join(["return", *self.outputs])])
+        lines += [f"{to} <- {value}" for to, value in zip(self.writes, self.written)]
+        return "\n".join([*lines, " ".join(["return", *self.returned])])
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -244,7 +259,7 @@ def parse(text: str, file: str = "<torch ir>") -> Program:
     Raises TorchIRSyntaxError, which names the line, for text that str(program) does not print.
     """
     values: dict[str, list[Value]] = {"input": [], "parameter": []}
-    nodes, outputs, known = [], None, {}
+    nodes, outputs, writes, known = [], None, {}, {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -254,6 +269,10 @@ def parse(text: str, file: str = "<torch ir>") -> Program:
         if line.split()[0] == "return":
             outputs = tuple(reader.reference(name).name for name in line.split("#")[0].split()[1:])
             continue
+        if line.split()[1:2] == ["<-"]:
+            to, value = reader.write()
+            writes[to] = value
+            continue
         made = reader.statement()
         if made.name in known:
             raise reader.error(f"{made.name} is defined twice")
@@ -261,7 +280,8 @@ def parse(text: str, file: str = "<torch ir>") -> Program:
         (nodes if isinstance(made, Node) else values[reader.kind]).append(made)
     if outputs is None:
         raise TorchIRSyntaxError(file, reason="the last line must be `return` and the names of the outputs")
-    return Program(tuple(values["input"]), tuple(values["parameter"]), tuple(nodes), outputs)
+    return Program(tuple(values["input"]), tuple(values["parameter"]), tuple(nodes), (*outputs, *writes.values()),
+                   tuple(writes))
 
 
 class _Reader:
@@ -273,6 +293,13 @@ class _Reader:
 
     def error(self, reason: str) -> TorchIRSyntaxError:
         return TorchIRSyntaxError(self.where, reason=reason)
+
+    def write(self) -> tuple[str, str]:
+        """What is written to, and the value."""
+        words = self.line.split("#")[0].split()
+        if len(words) != 3 or not isinstance(self.reference(words[0]), Value):
+            raise self.error("expected `x <- value`, where x is an input or a parameter")
+        return words[0], self.reference(words[2]).name
 
     def statement(self) -> Value | Node:
         match = _LINE.fullmatch(self.line.strip())

@@ -18,7 +18,7 @@ from deplodock.runtime.program import CompiledProgram
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One output: its name, shape, dtype and verdict, and whether two calls gave the same bits."""
+    """One output: its name (of one that is written back, what it is written to), shape, dtype and verdict, and whether two calls gave the same bits."""
     name: str
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -48,15 +48,26 @@ class Report:
 def check(compiled: CompiledProgram, program: torch_ir.Program, inputs: Sequence[torch.Tensor],
           parameters: Mapping[str, torch.Tensor], eager: Sequence[torch.Tensor]) -> list[Report]:
     """A report for each output. inputs, parameters and eager's outputs are on the device that the program runs on."""
-    before = [t.clone() for t in inputs]
-    first = compiled(*inputs, poison=True)
-    second = compiled(*inputs, poison=True)
+    before, targets = [t.clone() for t in inputs], compiled.targets(inputs)
+    kept = [t.clone() for t in targets]
+
+    def run() -> tuple[torch.Tensor, ...]:
+        """One call, after which everything is what it was."""
+        results = compiled(*inputs, poison=True)
+        for name, t, old, new in zip(program.writes, targets, kept, results[len(program.returned):], strict=True):
+            if not _same_bits(t, new):
+                raise WrongNumbers(output=name, error="something else was written to it", bound="its new value, written back")
+            t.copy_(old)
+        return results
+    with torch.no_grad():
+        first, second = run(), run()
     if not all(map(_same_bits, before, inputs)):
         raise WrongNumbers(output="its inputs", error="an input was written to", bound="inputs that stay as they are")
     exact = reference(program, before, parameters)
     terms = longest_fold(program)
+    names = (*program.returned, *program.writes)
     return [Report(name, tuple(y.shape), y.dtype, within_promise(y, y64, e, terms), _same_bits(y, again))
-            for name, y, again, y64, e in zip(program.outputs, first, second, exact, eager, strict=True)]
+            for name, y, again, y64, e in zip(names, first, second, exact, eager, strict=True)]
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

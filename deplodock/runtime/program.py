@@ -4,7 +4,9 @@
                call is a named error: kernels read what they were told is there
     constants  what depends on parameters only is computed when the program is loaded, and again when a parameter is not
                what it was (another tensor, another storage, or another version); beyond a limit of memory, at each call
-    memory     intermediates share one slab per stream; outputs are allocated anew for each call, so results stay valid
+    memory     intermediates share one slab per stream; outputs are allocated anew for each call, so results stay valid:
+               they share memory with no input, not even where eager returns the input or a view of it
+    writes     inputs and parameters that the program writes to are written when all outputs are there
 
 The kernels run on a GPU (`launch.py`) or on the emulation of one (`emulation/`).
 """
@@ -20,6 +22,7 @@ from deplodock.ir import torch as torch_ir
 from deplodock.ir.loop import Buffer
 from deplodock.ir.plan import Plan
 from deplodock.lower.cuda import CudaKernel
+from deplodock.overlap import check_written
 from deplodock.runtime import constants
 from deplodock.runtime.cache import Cache
 from deplodock.runtime.compile import Cubin, compile_all
@@ -66,7 +69,7 @@ class CompiledProgram:
     def __init__(self, made: Loadable, parameters: Mapping[str, torch.Tensor], device: torch.device | str,
                  store: Cache | None = None, limit: int | None = None, cubins: Sequence[Cubin] = ()):
         plan = self.plan = made.plan
-        self.device, self.values = torch.device(device), made.program.inputs
+        self.device, self.values, self._writes = torch.device(device), made.program.inputs, made.program.writes
         facts = {v.name: v for v in made.program.parameters}
         self._held_to = tuple(facts[b.name] for b in plan.parameters)
         names = frozenset(b.name for b in plan.outputs)
@@ -92,6 +95,7 @@ class CompiledProgram:
         self._once = runner(_live([kernels[at] for at in once]), _table((*plan.parameters, *self._constants), self._once_slab))
         self._calls = runner(_live([*(kernels[at] for at in again), *kernels[len(plan.once):]]), _table(
             (*plan.inputs, *plan.parameters, *self._constants, *self._outputs), self._slab))
+        self.parameters = parameters
         if broken := self.hold(parameters):
             raise broken
 
@@ -130,12 +134,22 @@ class CompiledProgram:
                 t.view(-1).view(torch.uint8).fill_(0xFF)
         tensors = (*inputs, *self._tensors, *self._held.tensors(), *outputs)
         self._calls.run(tensors + slab)
-        return tuple(make(tensors) for make in self._returns)
+        results = tuple(make(tensors) for make in self._returns)
+        with torch.no_grad():
+            for target, value in zip(self.targets(inputs), results[len(results) - len(self._writes):]):
+                target.copy_(value)
+        return results
+
+    def targets(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """The tensors that the program writes to, in the order of its `writes`."""
+        given = {v.name: t for v, t in zip(self.values, inputs)} if self._writes else {}
+        return tuple(given[name] if name in given else self.parameters[name] for name in self._writes)
 
     def broken(self, inputs: Sequence[torch.Tensor]) -> BrokenFact | None:
         """What is wrong with the first input that is not what the program was compiled for; None if none is.
 
-        UsageError for another number of inputs, GradientWanted for one that requires a gradient.
+        UsageError for another number of inputs, GradientWanted for one that requires a gradient, OverlappingWrite where
+        the program writes to one whose memory is another's as well.
         """
         if len(inputs) != len(self.values):
             raise UsageError(title="wrong number of inputs", found=str(len(inputs)),
@@ -146,6 +160,10 @@ class CompiledProgram:
                 return found
             if t.requires_grad and torch.is_grad_enabled():
                 raise GradientWanted(name=value.name)
+        if self._writes:
+            given = {**self.parameters, **{v.name: t for v, t in zip(self.values, inputs)}}
+            for name in self._writes:
+                check_written(name, given)
         return None
 
     def hold(self, parameters: Mapping[str, torch.Tensor]) -> BrokenFact | None:

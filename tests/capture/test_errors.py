@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from deplodock.capture import capture_code, capture_expression, capture_file, capture_module, capture_torch_ir
-from deplodock.errors import DeplodockError, MismatchedDevices, MutatedInput, UnknownName, UsageError, WrongDtype
+from deplodock.errors import DeplodockError, MismatchedDevices, OverlappingWrite, UnknownName, UsageError, WrongDtype
 from deplodock.ir.torch import parse
 
 BAD = {
@@ -232,25 +232,18 @@ def test_errors_are_all_that_is_printed(name, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_module_that_writes_to_its_input():
-    class Counter(nn.Module):
-        def forward(self, x):
-            return x.add_(1)
-    with pytest.raises(MutatedInput, match="the program writes to x in place"):
-        capture_module(Counter(), (torch.ones(3),))
+def add_to(x, y):
+    return x.add_(y)
 
 
-def test_module_that_writes_to_its_buffer():
-    class Counter(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("count", torch.zeros(1))
-
-        def forward(self, x):
-            self.count += 1
-            return x * self.count
-    with pytest.raises(MutatedInput, match="the program writes to count in place"):
-        capture_module(Counter(), (torch.ones(3),))
+@pytest.mark.parametrize("given, found", [
+    (lambda x: (x, x), "y lies in the same memory"), (lambda x: (x[:3], x[2:5]), "y lies in the same memory"),
+    (lambda x: (x.as_strided((2, 3), (0, 1)), x[:3]), "several of its elements are one"),
+])
+def test_module_that_writes_to_memory_that_is_seen_twice(given, found):
+    with pytest.raises(DeplodockError) as error:
+        capture_module(add_to, given(torch.ones(5)))
+    assert isinstance(error.value, OverlappingWrite) and found in str(error.value)
 
 
 def test_module_with_inputs_on_two_devices():
