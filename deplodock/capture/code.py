@@ -8,7 +8,9 @@ flow are those of plain Python, as nothing but calls is rewritten.
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
+import io
 import linecache
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -105,7 +107,7 @@ class Text(nn.Module):
         self.inputs: list[torch.Tensor] = list(like.inputs) if like else []
         self.factories: list[str] = list(like.factories) if like else []
         self.bound, self.bound_names = nn.Module(), {}
-        self.recording = True
+        self.recording, self.repeats = True, like is not None
         self.held = [copied(t) for t in self.inputs]
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -149,8 +151,10 @@ class Text(nn.Module):
         if self.recording:
             self.scope = scope
         body, expression = self.code
-        exec(body, scope)
-        return eval(expression, scope)
+        heard = self.recording and not self.repeats          # what it prints is printed once
+        with contextlib.nullcontext() if heard else contextlib.redirect_stdout(io.StringIO()):
+            exec(body, scope)
+            return eval(expression, scope)
 
     def _keep(self, key: tuple[int, int], f, args: tuple, result) -> None:
         """Records the result of a call, if it is an input, a module or a parameter."""

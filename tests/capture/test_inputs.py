@@ -7,6 +7,7 @@ from torch import nn
 
 from deplodock.capture import capture_code, capture_expression, capture_file, capture_module
 from deplodock.capture.values import copied, moved_to
+from deplodock.ir.torch import parse
 
 
 def facts(*tensors: torch.Tensor) -> list[str]:
@@ -187,3 +188,20 @@ def test_captured_program_moves_to_another_device():
     text = "x = torch.randn(4); l = nn.Linear(4, 4); l(x) + torch.arange(4) + torch.zeros_like(torch.randn(4))"
     c = capture_code(text).to("meta")
     assert {t.device.type for t in (*c.inputs, *c.parameters.values(), *c.eager(*c.inputs))} == {"meta"}
+
+
+def test_what_a_program_prints_is_printed_once(capsys):
+    captured = capture_code("x = torch.randn(3); print('made', tuple(x.shape)); x + 1")
+    capture_expression("x + 2", captured)
+    assert capsys.readouterr().out == "made (3,)\n"
+
+
+def test_what_a_program_writes_to_its_inputs_is_part_of_it():
+    captured = capture_code("x = torch.zeros(3); y = torch.ones(3); z = torch.randn(3); z.mul_(y); z[1:] += 1; z.sum()")
+    program = captured.program
+    assert (program.writes, len(program.outputs), program.returned) == (("z",), 2, ("sum",))
+    total, z = captured.eager(*captured.inputs)
+    assert torch.equal(z[1:], captured.inputs[0][1:] + 1) and torch.equal(total, z.sum())
+    assert capture_expression("z * 2", captured).program.writes == ()
+    assert str(program).splitlines()[-2:] == [f"z <- {program.written[0]}", "return sum"]
+    assert parse(str(program)) == program
