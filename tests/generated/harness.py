@@ -149,7 +149,7 @@ class Batched(CompiledProgram):
         self._program = program
         super().__init__(m.loadable, m.captured.parameters, "cpu")
 
-    def _loader(self, made, store):
+    def _loader(self, *_):
         return partial(Together, program=self._program), ()
 
 

@@ -5,8 +5,9 @@ The whole: `python -m tests.operators`, `python -m tests.compositions`.
 from __future__ import annotations
 
 from deplodock.capture.operators import TABLE
-from tests.generated import operators
+from tests.generated import compositions, operators
 from tests.generated.case import COMPUTED
+from tests.generated.harness import run
 
 
 def case_of(row: str, seed: int = 0):
@@ -21,3 +22,9 @@ def case_of(row: str, seed: int = 0):
 
 def test_no_row_is_without_a_generator():
     assert [row for row in TABLE if case_of(row) is None] == []
+
+
+def test_some_cases_are_right():
+    rows = ("add.Tensor", "cat.default", "sum.dim_IntList", "matmul.default", "softmax.int", "index_select.default")
+    cases = [case_of(row) for row in rows] + [(key, compositions.draw(key)) for key in compositions.keys(2, 4)]
+    assert [f"{o.what}: {o.key}: {o.detail}" for o in run(cases) if o.what != "right"] == []
