@@ -71,6 +71,18 @@ def test_parameters_writes_and_views(report):
     assert variant.calls == len(steps) and variant.program.memory["constants"] > 0
 
 
+def test_outputs_that_are_views_of_each_other_share_their_memory(report):
+    def function(x):
+        y = x.sin() * 2
+        return y[1:, ::2], y, y.t(), y + 1, y
+    x = torch.randn(3, 4)
+    found, wanted = compiled(function)(x), function(x)
+    for results in (found, wanted):
+        results[1].add_(1)
+        results[2][0, 2] = 7
+    assert all(map(same, found, wanted)) and found[1] is found[4]
+
+
 @torch.no_grad()
 def test_constants_are_computed_once(report, monkeypatch):
     net = Net().eval()

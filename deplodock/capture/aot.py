@@ -21,7 +21,8 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 @dataclass(frozen=True, slots=True)
 class Traced:
     """What AOTAutograd found out. static: inputs that stay where they are and are not written to (parameters, mostly),
-    by place; mutates: whether the graph writes to an input; aliases: whether an output is an input or a view of one."""
+    by place; mutates: whether the graph writes to an input; aliases: whether an output is an input, or a view of one or of
+    another output."""
     static: frozenset[int]
     mutates: bool
     aliases: bool
@@ -39,12 +40,47 @@ def functional(gm: torch.fx.GraphModule, example_inputs: Sequence,
     def compile_graph(graph: torch.fx.GraphModule, _) -> Callable:
         found = TracingContext.get().fw_metadata
         written = {i for i, x in enumerate(found.input_info) if x.mutates_data or x.mutates_metadata}
-        aliases = any(o.base_idx is not None for o in found.output_info)
-        return make_boxed_func(compiler(graph, Traced(frozenset(found.static_input_indices) - written, bool(written), aliases)))
+        views = _views(graph)
+        aliases = bool(views) or any(o.base_idx is not None for o in found.output_info)
+        run = compiler(graph, Traced(frozenset(found.static_input_indices) - written, bool(written), aliases))
+        return make_boxed_func(run if not views else lambda *args: _with_views(list(run(*args)), views))
 
     kept, table = _split_decomp_table_to_cia_and_python_decomp({})
     with torch.no_grad(), _override_composite_implicit_decomp(kept):
         return aot_module_simplified(gm, example_inputs, fw_compiler=compile_graph, decompositions=table)
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Output `at` is a view of output `base`; size, strides and offset in elements."""
+    at: int
+    base: int
+    size: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+def _views(graph: torch.fx.GraphModule) -> tuple[_View, ...]:
+    """The outputs of a functional graph that are views of other outputs: who writes to one sees it in the other."""
+    (returned,) = graph.graph.output_node().args
+    values = [n.meta.get("val") if isinstance(n, torch.fx.Node) and n.op != "placeholder" else None for n in returned]
+    whole: dict[int, int] = {}
+    found = []
+    for at, t in enumerate(values):
+        if isinstance(t, torch.Tensor) and t.is_contiguous() and t.nbytes == t.untyped_storage().nbytes():
+            whole.setdefault(t.untyped_storage()._cdata, at)
+    for at, t in enumerate(values):
+        base = whole.get(t.untyped_storage()._cdata) if isinstance(t, torch.Tensor) else None
+        if base is not None and base != at and returned[at] is not returned[base] and t.dtype == values[base].dtype:
+            found.append(_View(at, base, tuple(t.shape), t.stride(), t.storage_offset()))
+    return tuple(found)
+
+
+def _with_views(outputs: list, views: tuple[_View, ...]) -> list:
+    for v in views:
+        base = outputs[v.base]
+        outputs[v.at] = base.as_strided(v.size, v.strides, base.storage_offset() + v.offset)
+    return outputs
 
 
 def _specialise(gm: torch.fx.GraphModule) -> None:
