@@ -166,6 +166,21 @@ def test_parameters_are_read_from_the_module(change, variants):
     assert same(compiled(X), m(X)) and len(compiled.variants) == variants
 
 
+def test_a_buffer_that_is_written_to_may_be_replaced():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(8))
+
+        def forward(self, x):
+            self.seen.copy_(x[0])
+            return x * 2
+    m = Counter()
+    compiled = deplodock.compile(m, X)
+    m.seen = torch.zeros(8)
+    assert same(compiled(X), 2 * X) and torch.equal(m.seen, X[0])
+
+
 def test_a_module_that_goes_into_training_is_refused():
     m = nn.Sequential(nn.Linear(8, 5), nn.Dropout(0.5)).eval()
     compiled = deplodock.compile(m, X)

@@ -76,6 +76,8 @@ class CompiledProgram:
         if limit is None:
             limit = max(LEAST, sum(map(size_of, plan.parameters)))
         once, again = constants.split(plan, limit)
+        folded = {b.name for k in plan.once for b in k.reads}
+        self._folded = tuple(b.name in folded for b in plan.parameters)
         calls = tuple(plan.once[at] for at in again) + plan.kernels
         used = (names | {b.name for k in calls for b in k.reads}) - {b.name for at in again for b in plan.once[at].writes}
         self._constants = tuple(b for at in once for b in plan.once[at].writes if b.name in used)
@@ -87,6 +89,7 @@ class CompiledProgram:
         self._slabs: dict[int, tuple[torch.Tensor, ...]] = {}
         self._held = Shared((), self.device)
         self._seen: tuple | None = None
+        self._versions: tuple = ()
         self._storages: tuple[torch.UntypedStorage, ...] = ()
         self.recomputed = len(again)
 
@@ -167,24 +170,27 @@ class CompiledProgram:
         return None
 
     def hold(self, parameters: Mapping[str, torch.Tensor]) -> BrokenFact | None:
-        """Takes these parameters, and computes the constants if one is not what it was when they were last computed.
+        """Takes these parameters, and computes the constants if one is not what it was when they were last computed: if it
+        is another tensor or has another storage, or another version and constants come from it.
 
         What is wrong with the first that the program was not compiled for, if one is; then nothing has changed. A tensor
         made under torch.inference_mode() does not count its versions: constants are then computed each time.
         """
         tensors = tuple(parameters[b.name] for b in self.plan.parameters)
-        now = tuple((id(p), p.data_ptr(), object() if p.is_inference() else p._version) for p in tensors)
+        now = tuple((id(p), p.data_ptr()) for p in tensors)
+        versions = tuple(object() if p.is_inference() else p._version for p, f in zip(tensors, self._folded) if f)
         if now != self._seen:
             for value, p in zip(self._held_to, tensors):
                 if found := self._difference(value, p):
                     return found
+        if (now, versions) != (self._seen, self._versions):
             self._seen, self._held = None, Shared((), self.device)      # the old ones make room first
             made = tuple(map(self._empty, self._constants))
             self._once.run((*tensors, *made, *self._room(self._once_slab)))
-            self._seen, self._held = now, Shared(made, self.device)
+            self._seen, self._versions, self._held = now, versions, Shared(made, self.device)
             # Storages are kept, so that no later one can have the address of one that was seen.
             self._tensors, self._storages = tensors, tuple(p.untyped_storage() for p in tensors)
-            self.parameters = parameters
+        self.parameters = parameters
         return None
 
     def forget(self) -> None:

@@ -132,11 +132,15 @@ def test_constants_beyond_the_limit_are_computed_at_each_call(weight):
             weight.add_(1)
 
 
-def test_constants_are_computed_once(affine, monkeypatch):
-    runs = []
-    monkeypatch.setattr(affine._once, "run", lambda tensors: runs.append(tensors))
-    affine(torch.randn(N))
-    affine(torch.randn(N))
+def test_constants_are_computed_once(weight, monkeypatch):
+    """Not even again when a parameter changes that none comes from."""
+    b, bias = buffer("b", "parameter"), torch.randn(N)
+    made = program([x], [w, b], [kernel("fold", c, [w], "3 * w[i]")], [kernel("add", y, [x, c, b], "x[i] + c[i] + b[i]")], [y])
+    compiled, given, runs = CompiledProgram(made, {"w": weight, "b": bias}, "cpu"), torch.randn(N), []
+    monkeypatch.setattr(compiled._once, "run", lambda tensors: runs.append(tensors))
+    for _ in range(2):
+        bias.mul_(2)
+        assert torch.equal(compiled(given)[0], given + 3 * weight + bias)
     assert runs == []
 
 
