@@ -75,6 +75,13 @@ def window(c: Call, n: int) -> dict:
     return dict(kernel=kernel, stride=stride, padding=padding, dilation=dilation)
 
 
+def averaged(c: Call, x: Arg) -> Arg:
+    """x, unless it is of integers: PyTorch rounds their averages as each operator sees fit."""
+    if not c.dtype_of(x).is_float:
+        raise c.unsupported("of integers")
+    return x
+
+
 def max_pool(n: int) -> Constructor:
     return lambda c: c("max_pool", c["self"], **window(c, n))
 
@@ -91,13 +98,13 @@ def avg_pool(n: int) -> Constructor:
         options = window(c, n)
         options.pop("dilation")
         counts = each(c["padding"], n) if c["count_include_pad"] else (0,) * n
-        return c("avg_pool", c["self"], **options, counted=tuple((p, p) for p in counts),
+        return c("avg_pool", averaged(c, c["self"]), **options, counted=tuple((p, p) for p in counts),
                  divisor=c.get("divisor_override"))
     return construct
 
 
 def adaptive_avg_pool(n: int) -> Constructor:
-    return lambda c: c("adaptive_avg_pool", c["self"], size=c.shape[-n:])
+    return lambda c: c("adaptive_avg_pool", averaged(c, c["self"]), size=c.shape[-n:])
 
 
 def adaptive_max_pool(n: int) -> Constructor:
@@ -157,7 +164,7 @@ def linear(n: int) -> Constructor:
         return 2 * r.numerator, r.numerator - r.denominator, 2 * r.denominator
 
     def construct(c: Call) -> Arg:
-        x = source(c)
+        x = averaged(c, source(c))
         sizes = zip(c.shape_of(x)[2:], c.shape[2:], scales(c, n))
         return c("upsample_linear", x, maps=tuple(along(*s, c["align_corners"]) for s in sizes))
     return construct
