@@ -10,6 +10,7 @@ import math
 
 import torch
 
+from tests.generated import grids
 from tests.generated.case import DTYPES
 from tests.generated.draw import Draw, Drawer, Operand, Refused
 
@@ -449,8 +450,10 @@ DATA: tuple[tuple[str, tuple[int, int], dict[str, Drawer]], ...] = (
 """rows, dimensions of the first operand, drawers by argument. A later line of a row goes before an earlier one."""
 
 DRAWERS: dict[str, tuple[tuple[int, int], dict[str, Drawer]]] = {
-    name: (rank, drawers) for names, rank, drawers in DATA for name in names.split()}
+    name: (rank, drawers) for names, rank, drawers in (*DATA, *grids.DATA) for name in names.split()}
 
 DISCRETE = set("""sign sgn floor ceil trunc round remainder fmod floor_divide div.Tensor_mode div.Scalar_mode eq ne lt le gt ge argmax
-    argmin max.dim min.dim isnan isinf isfinite any all logical_and logical_or logical_xor logical_not _to_copy""".split())
+    argmin max.dim min.dim isnan isinf isfinite any all logical_and logical_or logical_xor logical_not _to_copy
+    max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool1d adaptive_max_pool2d
+    adaptive_max_pool3d""".split())
 """Rows (or operators, for all their overloads) whose result jumps: in compositions they read what is exact."""
