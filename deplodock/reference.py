@@ -64,7 +64,7 @@ def operate(op: str, args: dict[str, object], shape: tuple[int, ...], dtype: tor
     """
     kind = next((a.dtype for a in args.values() if isinstance(a, torch.Tensor)), dtype)
     for name in ("a", "b"):
-        if isinstance(args.get(name), (bool, int, float)):
+        if isinstance(args.get(name), (bool, int, float)) and (op, name) != ("pow", "b"):
             exact = dtype if op == "where" else kind
             exact = torch.float64 if exact.is_floating_point else exact  # of no dimensions: the result is not widened
             args = {**args, name: torch.tensor(args[name], dtype=exact, device=device)}
@@ -173,10 +173,11 @@ def _slice(x, dim, start, stop, step):
 
 
 MEANING: dict[str, Callable] = {
-    **{op: _unary(getattr(torch, op)) for op in """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin
-        cos tan atan tanh sigmoid erf floor ceil round trunc isnan isinf bitwise_not relu""".split()},
-    **{op: _binary(getattr(torch, op)) for op in """add sub mul div floor_divide remainder fmod pow atan2 maximum minimum
-        eq ne lt le bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift""".split()},
+    **{op: _unary(getattr(torch, op)) for op in """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10
+        log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc floor ceil round trunc
+        isnan isinf bitwise_not relu""".split()},
+    **{op: _binary(getattr(torch, op)) for op in """add sub mul div floor_divide remainder fmod pow atan2 hypot copysign
+        maximum minimum eq ne lt le bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift""".split()},
     "trunc_divide": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "where": lambda cond, a, b: torch.where(cond, a, b),
     "silu": lambda x: F.silu(x),

@@ -11,8 +11,9 @@ Number = float
 
 
 POINTWISE = {
-    **{name: name for name in """neg abs sign sqrt rsqrt exp exp2 expm1 log log2 log1p sin cos tan atan tanh sigmoid erf
-       floor ceil round trunc isnan isinf add sub mul div remainder fmod pow atan2 maximum minimum eq ne lt le
+    **{name: name for name in """neg abs sign sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos
+       atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc floor ceil round trunc isnan isinf add sub mul div
+       remainder fmod pow atan2 hypot copysign maximum minimum eq ne lt le
        where""".split()},
     "reciprocal": "recip", "bitwise_not": "not", "floor_divide": "floordiv", "trunc_divide": "truncdiv",
     "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_left_shift": "shl",

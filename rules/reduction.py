@@ -8,7 +8,7 @@ from __future__ import annotations
 from deplodock.facts import (assumed_finite, extent, float_literals, floating, given, lacks, live, nonempty, of_dtype,
                              parameter, positive)
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Body, exp, op, recip
+from deplodock.ir.loop import Body, exp, op, recip, where
 from deplodock.law import Axes, Int, Value, law, literal, online_sum, reduce, rewrite, shifted
 
 
@@ -103,9 +103,10 @@ def online_denominator(s: Body, k: Axes, d: Dtype):
 
 @law("reassociates")
 def logsumexp_online(s: Body, k: Axes, d: Dtype):
-    """log Σₖ exp(s) = maxₖ s + log online_sum(k, s, 1); −∞ on both sides on a dead row"""
+    """log Σₖ exp(s) = m + log online_sum(k, s, 1), m = maxₖ s; where m is infinite, m: nothing is one, or all of it"""
+    m = reduce("max", k, s)
     return rewrite(op("log", reduce("sum", k, exp(s)))).to(
-        reduce("max", k, s) + op("log", online_sum(k, s, literal(d, 1.0))), of_dtype(s, d))
+        where(op("isinf", m), m, m + op("log", online_sum(k, s, literal(d, 1.0)))), of_dtype(s, d))
 
 
 @law("reassociates")

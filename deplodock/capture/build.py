@@ -12,6 +12,8 @@ from deplodock.ir.torch import OPERATORS, Arg, Node, Program, Source, Value
 
 RESERVED = {"None", "True", "False", "inf", "nan", "input", "parameter", "return", *Dtype.__members__}
 """Words that the text of Torch IR reads as something else than a tensor."""
+PREDICATES = frozenset("eq ne lt le isnan isinf".split())
+"""Operators of Torch IR whose result is b8."""
 
 
 class Builder:
@@ -163,9 +165,21 @@ class Call:
         return self._broadcast(op, [self.cast(x, dtype or self.dtype) for x in operands], self.dtype)
 
     def wide(self, op: str, *operands) -> Arg:
-        """op in the dtype that arithmetic on the result's dtype is done in (f32 for 16-bit floats)."""
+        """op in the dtype that arithmetic on the result's dtype is done in (f32 for 16-bit floats); a comparison is b8,
+        and so is the first operand of `where`."""
+        dtype, conditions = self.dtype.compute, operands[:op == "where"]
+        converted = [*conditions, *(self.cast(x, dtype) for x in operands[len(conditions):])]
+        return self._broadcast(op, converted, Dtype.b8 if op in PREDICATES else dtype)
+
+    def wide_fold(self, op: str, x: Arg, dims: tuple[int, ...], keepdim: bool = False) -> Arg:
+        """A fold in that dtype."""
+        shape = tuple(1 if d in dims else n for d, n in enumerate(self.shape_of(x)) if keepdim or d not in dims)
         dtype = self.dtype.compute
-        return self._broadcast(op, [self.cast(x, dtype) for x in operands], dtype)
+        return self(op, self.cast(x, dtype), dims=dims, keepdim=keepdim, shape=shape, dtype=dtype)
+
+    def test(self, op: str, *operands) -> Arg:
+        """A predicate, in the operands' own dtype, which they have in common."""
+        return self._broadcast(op, list(operands), Dtype.b8)
 
     def where(self, cond: Arg, a, b) -> Arg:
         operands = [self.cast(cond, Dtype.b8), self.cast(a, self.dtype), self.cast(b, self.dtype)]

@@ -14,6 +14,7 @@ from typing import Callable
 import numpy as np
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,14 @@ def _sign(a):
     return np.where(np.isnan(a), np.zeros_like(a), np.sign(a))
 
 
+def _pow(a, b):
+    """Of an integer to a negative power: what truncating the true value gives, 0 for 0."""
+    if np.issubdtype(np.result_type(a, b), np.inexact) or not np.any(b < 0):
+        return np.power(a, b)
+    unit = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b & 1), 0)).astype(np.result_type(a, b))
+    return np.where(b < 0, unit, np.power(a, np.maximum(b, 0)))
+
+
 OPS: dict[str, OpInfo] = {
     "add": OpInfo(2, "same", np.add, "+"),
     "sub": OpInfo(2, "same", np.subtract, "-"),
@@ -47,8 +56,10 @@ OPS: dict[str, OpInfo] = {
     "truncdiv": OpInfo(2, "same", _trunc_div),
     "remainder": OpInfo(2, "same", np.remainder, "%"),
     "fmod": OpInfo(2, "same", np.fmod),
-    "pow": OpInfo(2, "same", np.power, "**"),
+    "pow": OpInfo(2, "same", _pow, "**"),
     "atan2": OpInfo(2, "same", np.arctan2),
+    "hypot": OpInfo(2, "same", np.hypot),
+    "copysign": OpInfo(2, "same", np.copysign),
     "maximum": OpInfo(2, "same", np.maximum),
     "minimum": OpInfo(2, "same", np.minimum),
     "neg": OpInfo(1, "same", np.negative),
@@ -62,14 +73,23 @@ OPS: dict[str, OpInfo] = {
     "expm1": OpInfo(1, "same", np.expm1),
     "log": OpInfo(1, "same", np.log),
     "log2": OpInfo(1, "same", np.log2),
+    "log10": OpInfo(1, "same", np.log10),
     "log1p": OpInfo(1, "same", np.log1p),
     "sin": OpInfo(1, "same", np.sin),
     "cos": OpInfo(1, "same", np.cos),
     "tan": OpInfo(1, "same", np.tan),
+    "asin": OpInfo(1, "same", np.arcsin),
+    "acos": OpInfo(1, "same", np.arccos),
     "atan": OpInfo(1, "same", np.arctan),
+    "sinh": OpInfo(1, "same", np.sinh),
+    "cosh": OpInfo(1, "same", np.cosh),
     "tanh": OpInfo(1, "same", np.tanh),
+    "asinh": OpInfo(1, "same", np.arcsinh),
+    "acosh": OpInfo(1, "same", np.arccosh),
+    "atanh": OpInfo(1, "same", np.arctanh),
     "sigmoid": OpInfo(1, "same", lambda a: 1 / (1 + np.exp(-a))),
     "erf": OpInfo(1, "same", lambda a: _erf(a).astype(np.asarray(a).dtype)),
+    "erfc": OpInfo(1, "same", lambda a: _erfc(a).astype(np.asarray(a).dtype)),
     "floor": OpInfo(1, "same", np.floor),
     "ceil": OpInfo(1, "same", np.ceil),
     "round": OpInfo(1, "same", np.rint),

@@ -26,7 +26,7 @@ from deplodock.ir.ops import OPS
 
 Shape = tuple[int, ...]
 
-DISCRETE = frozenset("floordiv truncdiv remainder fmod sign floor ceil round trunc eq ne lt le isnan isinf".split())
+DISCRETE = frozenset("floordiv truncdiv remainder fmod copysign sign floor ceil round trunc eq ne lt le isnan isinf".split())
 """Pointwise operators whose results jump: their 16-bit operands are rounded again in every numerics mode."""
 RESULT = {"cast": ("dtype",), "reshape": ("shape",), "expand": ("shape",), "full": ("shape", "dtype"),
           "arange": ("shape", "dtype")}

@@ -13,9 +13,11 @@ from deplodock.ir.expression import (Binary, Call, Choose, Convert, Element, Exp
 from deplodock.ir.kernel import CTYPE
 from deplodock.ir.loop import Const
 
-CALLS = {"sqrt": "sqrt", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log1p": "log1p",
-         "sin": "sin", "cos": "cos", "tan": "tan", "atan": "atan", "tanh": "tanh", "erf": "erf", "floor": "floor",
-         "ceil": "ceil", "round": "rint", "trunc": "trunc", "pow": "pow", "atan2": "atan2", "fmod": "fmod",
+CALLS = {"sqrt": "sqrt", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
+         "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
+         "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
+         "erf": "erf", "erfc": "erfc", "floor": "floor", "ceil": "ceil", "round": "rint",
+         "trunc": "trunc", "pow": "pow", "atan2": "atan2", "hypot": "hypot", "copysign": "copysign", "fmod": "fmod",
          "abs": "fabs"}
 """Functions of C's mathematical library: of f64 under this name, of f32 with an f behind it."""
 PRIMITIVE = {"maximum": "dd_max", "minimum": "dd_min", "sign": "dd_sign", "floordiv": "dd_floordiv",
@@ -33,7 +35,7 @@ RESERVED = frozenset("""
     mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register return short
     signed sizeof static struct switch template this throw true try typedef typeid typename union unsigned using virtual void
     volatile while xor xor_eq i8 u8 i16 u16 u32 i64 u64 DD DD_INF DD_NAN TensorMap threadIdx blockIdx memcpy min max
-    lane warp block thread smem r i j s fmax fmaxf isnan isinf copysign abs
+    lane warp block thread smem r i j s fmax fmaxf isnan isinf abs
     """.split()) | frozenset(f + x for f in CALLS.values() for x in ("", "f"))
 """Names that a kernel's own variables must not take: C++'s, CUDA's, the functions above, and what the lowering uses."""
 

@@ -9,20 +9,23 @@ PROGRAMS = {
 torch.exp2(x), torch.expm1(x), torch.log(p), torch.log2(p), torch.log1p(p), torch.sin(x), torch.cos(x), \
 torch.tan(x), torch.atan(x), torch.tanh(x), torch.sigmoid(x), torch.erf(x), torch.floor(x), torch.ceil(x), \
 torch.trunc(x), torch.round(x * 4), torch.square(x), torch.isnan(x), torch.isinf(x), torch.isfinite(x), ~b, ~i, \
-torch.exp(i), torch.special.expit(x), +x""",
+torch.exp(i), torch.special.expit(x), +x, torch.log10(p), torch.asin(x), torch.acos(x), torch.sinh(x), \
+torch.cosh(x), torch.asinh(x), torch.acosh(p), torch.atanh(x), torch.erfc(x), torch.signbit(x), \
+torch.signbit(i), torch.angle(x), torch.sgn(b), torch.round(x, decimals=2), torch.round(x * 99, decimals=-1)""",
     "arithmetic": VALUES + """
 x + y, x - y, x * y, x / p, x // p, x % p, torch.fmod(x, p), p ** x, x ** 2, 2 ** x, 3 - x, 1 / p, x + 2 * y, \
 torch.add(x, y, alpha=3), torch.sub(x, 2, alpha=0.5), torch.rsub(x, y, alpha=2), \
 torch.div(x, p, rounding_mode='floor'), torch.div(x, p, rounding_mode='trunc'), \
 torch.div(x, 0.3, rounding_mode='floor'), 7 % p, x % 3, torch.fmod(x, 0.7), x // 2, torch.atan2(x, y), \
 torch.maximum(x, y), torch.minimum(x, y), torch.max(x, y), torch.outer(x[0], y[0]), \
-torch.addcmul(x, y, p, value=0.5), torch.lerp(x, y, 0.3)""",
+torch.addcmul(x, y, p, value=0.5), torch.lerp(x, y, 0.3), torch.hypot(x, y), torch.copysign(x, y), \
+torch.copysign(x, -2.0), torch.fmax(x, y.log()), torch.fmin(x, y.log()), torch.fmax(i, i * 0), torch.ldexp(x, i)""",
     "integers": VALUES + """
 i + i, i * 3, i - 1, i // 4, i % 5, torch.div(i, 4, rounding_mode='trunc'), i / 4, i & 6, i | 1, i ^ 5, i << 2, \
 i >> 1, torch.bitwise_and(i, i + 1), torch.bitwise_or(i, i + 1), torch.bitwise_xor(i, i + 1), \
 torch.bitwise_left_shift(i.abs(), i.abs() % 3), torch.bitwise_right_shift(i, i.abs() % 3), \
 i.__lshift__(i.abs() % 3), i.__rshift__(i.abs() % 3), i.__and__(i + 1), i.__or__(i + 2), i.__xor__(i + 3), i ** 2, \
-b + b, i * 0.5, i * b, i.to(torch.uint8) + 3, i.to(torch.int8) * 2, abs(i), -i, i.to(torch.int32) + i""",
+b + b, b * b, b + True, i * 0.5, i * b, i.to(torch.uint8) + 3, i.to(torch.int8) * 2, abs(i), -i, i.to(torch.int32) + i""",
     "comparisons": VALUES + """
 x == y, x != y, x < y, x <= y, x > y, x >= y, x == 0, x != 0, i < 3, x <= 0.5, i > 2.5, x >= 0, \
 torch.logical_and(x, b), torch.logical_or(b, i), torch.logical_xor(b, x > 1), torch.logical_not(x), b & (y > 0), \
@@ -33,7 +36,8 @@ F.relu(x), F.silu(x), F.gelu(x), F.gelu(x, approximate='tanh'), F.softplus(x), F
 F.leaky_relu(x, 0.1), F.elu(x, 0.7), F.selu(x), F.celu(x, 0.5), F.hardtanh(x), F.relu6(x * 4), F.hardswish(x), \
 F.hardsigmoid(x), F.mish(x), F.logsigmoid(x), torch.clamp(x, -1, 1), torch.clamp(x, min=0), x.clamp(max=y), \
 torch.clamp_min(x, 0.1), torch.clamp_max(x, 0.1), torch.clamp_min(x, y), torch.clamp_max(x, y), \
-F.prelu(x, torch.tensor([0.2])), F.glu(x)""",
+F.prelu(x, torch.tensor([0.2])), F.prelu(x, p[0]), F.prelu(x[0], torch.tensor(0.3)), F.glu(x), F.glu(x, 0), \
+F.threshold(x, 0.1, -2), F.hardshrink(x), F.softshrink(x, 0.3), F.rrelu(x), F.tanhshrink(x), F.softsign(x), F.softmin(x, 0)""",
     "casts": VALUES + """
 x.half(), x.bfloat16() + y, x.to(torch.int32), i.float(), b.to(torch.int64), i.bool(), x.double() * 2, \
 x.half() + y.bfloat16(), x + torch.tensor(2.0, dtype=torch.float64), x.half() * torch.tensor(1.5), x.type_as(i), \
@@ -44,13 +48,27 @@ x.sum(), x.sum(0), x.sum((0, 1), keepdim=True), x.mean(), x.mean(-1, keepdim=Tru
 x.amax(0), x.amin((0, 1)), x.max(), x.min(), x.max(1), x.min(0, keepdim=True), x.argmax(), x.argmax(1), \
 x.argmin(0, keepdim=True), x.argmin(), b.any(), b.any(0), b.all(), b.all(1), torch.any(x, (0, 1)), \
 torch.all(b, (0, 1)), i.sum(), b.sum(), x.sum(dtype=torch.float64), x.half().sum(), i.prod(1), i.amax(1), x.var(), \
-x.std(0), x.norm(), torch.logsumexp(x, 1), x.half().mean(dtype=torch.float32)""",
+x.std(0), x.norm(), torch.var_mean(x, 1), torch.std_mean(x, correction=0), i.to(torch.uint8).any(1), \
+*(torch.linalg.vector_norm(x, o, 1) for o in (0, 1, 3, -1, float('inf'), -float('inf'))), torch.dist(x, y, 3), \
+torch.cdist(x, y, p=1.0), x.nansum(1), torch.count_nonzero(i), torch.logsumexp(x, 1), x.half().mean(dtype=torch.float32)""",
     "norms": """
 x = torch.randn(2, 4, 8); w = torch.randn(8); h = x.half()
 x.softmax(-1), F.log_softmax(x, 0), F.softmax(h, -1, dtype=torch.float32), F.softmax(h, 1), \
 F.layer_norm(x, (8,), w, w), F.layer_norm(x, (4, 8)), F.rms_norm(x, (8,), w), F.rms_norm(x, (8,), eps=1e-5), \
 F.rms_norm(h, (8,), w.half()), nn.LayerNorm(8)(x), nn.RMSNorm(8)(x), torch.softmax(torch.tensor(3.0), 0), \
-F.layer_norm(h, (8,), w.half(), None)""",
+F.layer_norm(h, (8,), w.half(), None), F.group_norm(x.mT, 2, w, w), F.group_norm(h.mT, 4), F.instance_norm(x), \
+nn.InstanceNorm1d(4, affine=True)(x), F.instance_norm(x.mT, w, w.exp(), use_input_stats=False), \
+nn.BatchNorm1d(8)(x.mT), F.batch_norm(h.mT, w, w.exp(), w), nn.BatchNorm1d(8, track_running_stats=False)(x.mT)""",
+    "losses": """
+x = torch.randn(6, 3); p, q = torch.rand(6, 3), torch.rand(6, 3); w = torch.rand(3); t = torch.tensor([0, 2, 1, -100, 2, 0])
+F.mse_loss(x, p), F.l1_loss(x, p, reduction='sum'), F.smooth_l1_loss(x, p, beta=.5), F.smooth_l1_loss(x, p, beta=0.), \
+F.huber_loss(x, p, reduction='none'), F.binary_cross_entropy(p, q, w), F.kl_div(x, q, reduction='batchmean'), \
+F.binary_cross_entropy_with_logits(x, p, w, pos_weight=w), F.kl_div(x, p.log(), log_target=True, reduction='sum'), F.nll_loss(x, t, w), \
+F.nll_loss(x, t, reduction='none'), F.cross_entropy(x, t), F.cross_entropy(x, t, w, label_smoothing=.2), \
+F.cross_entropy(x.T[None, :, :3], t[:3][None]), F.cross_entropy(x[0], t[1]), F.cross_entropy(x, p, w), \
+F.cross_entropy(x, p, label_smoothing=.2), F.cross_entropy(x, t.abs() % 3, w, ignore_index=2, reduction='sum', label_smoothing=.1), \
+F.cosine_similarity(x, p), F.normalize(x), F.one_hot(t.abs() % 3, 3), \
+F.cosine_embedding_loss(x, p, torch.ones(6)), F.poisson_nll_loss(x, p)""",
     "products": """
 a = torch.randn(3, 4); b = torch.randn(4, 5); v = torch.randn(4)
 s = torch.randn(2, 3, 4); t = torch.randn(2, 4, 5); c = torch.randn(5); d = torch.randn(2, 1, 3, 4)
@@ -131,7 +149,7 @@ torch.full((2,), 7), torch.zeros(3), torch.ones(3, dtype=torch.bool), torch.zero
 torch.full_like(x, 2), x.new_zeros(2), x.new_ones(2), x.new_full((2,), 3), torch.eye(3), \
 torch.eye(2, 4, dtype=torch.float64), torch.triu(x), torch.tril(x, -1), x.clone().fill_(2), x.clone().zero_(), \
 torch.scalar_tensor(2.5), torch.ones(3, 3, dtype=torch.bool).tril(), torch.full((4, 4), float('-inf')).triu(1) + x, \
-torch.linspace(0, 1, 5)""",
+torch.linspace(0, 1, 5), torch.empty_like(x).zero_(), x.new_empty(2).fill_(3)""",
     "no elements, no dimensions": """
 z = torch.randn(0, 8); s = torch.randn(()); w = torch.randn(8, 0)
 z + 1, z.sum(0), z.sum(), z.mean(1), z @ w, w @ z, F.linear(z, w.T), z.softmax(-1), z.reshape(8, 0), z.T, \
@@ -166,5 +184,5 @@ x = torch.randn(4, 8); i = torch.randint(0, 9, (4, 8)); a = torch.ops.aten
 a.add.Scalar(x, 2, 3), a.sub.Scalar(x, 2), a.mul.Scalar(x, 3), a.div.Scalar(x, 3), \
 a.div.Scalar_mode(x, 0.3, rounding_mode='floor'), a.floor_divide.Scalar(i, 2), a.bitwise_and.Scalar(i, 6), \
 a.bitwise_or.Scalar(i, 6), a.bitwise_xor.Scalar(i, 6), a.bitwise_left_shift.Tensor_Scalar(i, 2), \
-a.bitwise_right_shift.Tensor_Scalar(i, 2)""",
+a.bitwise_right_shift.Tensor_Scalar(i, 2), a.alias(x)""",
 }

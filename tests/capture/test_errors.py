@@ -47,14 +47,6 @@ unsupported operator aten.cumsum.default
   where:    <-c>:1: torch.randn(8).cumsum(0)
   to do:    write it with supported operators, or keep this part of the program in PyTorch
 """),
-    "option of an operator": (
-        'torch.linalg.vector_norm(torch.randn(8), ord=3)', "UnsupportedOperator", """\
-unsupported operator aten.linalg_vector_norm.default, ord=3
-  expected: operators that deplodock has a definition of (deplodock/capture/operators lists them)
-  found:    aten.linalg_vector_norm.default, ord=3
-  where:    <-c>:1: torch.linalg.vector_norm(torch.randn(8), ord=3)
-  to do:    write it with supported operators, or keep this part of the program in PyTorch
-"""),
     "boolean index": (
         'x = torch.randn(8); x[x > 0]', "DataDependentShape", """\
 data-dependent shape

@@ -90,7 +90,11 @@ select: f32[1,6] = select reshape_2 dim=1 index=0  \
 slice_1: f32[1,3] = slice select dim=1 start=0 stop=6 step=2  \
 # <-c>:2: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
 return reshape permute slice_1"""),
-    "an operator that PyTorch decomposes": ("F.hardswish(torch.randn(3))", """\
+    "an operator that PyTorch decomposes": ("torch.deg2rad(torch.randn(3))", """\
+randn: f32[3] = input
+mul: f32[3] = mul randn 0.017453292519943295  # <-c>:1: torch.deg2rad(torch.randn(3))
+return mul"""),
+    "an activation that has a row": ("F.hardswish(torch.randn(3))", """\
 randn: f32[3] = input
 add: f32[3] = add randn 3.0  # <-c>:1: F.hardswish(torch.randn(3))
 maximum: f32[3] = maximum add 0.0  # <-c>:1: F.hardswish(torch.randn(3))

@@ -24,8 +24,8 @@ LAYOUTS = "plain transposed sliced expanded offset".split()
 class Given:
     """A tensor that a case is called with.
 
-    values: normal; special (some elements NaN, infinite, -0, the largest and smallest); positive; divisor (no zero); index N
-    (from 0 to N - 1) or index -N (from -N); mask (0 and -inf).
+    values: normal; special (some elements NaN, infinite, -0, the largest and smallest); positive; unit (between 0 and 1);
+    divisor (no zero); index N (from 0 to N - 1) or index -N (from -N); mask (0 and -inf).
     """
     name: str
     dtype: str
@@ -66,6 +66,8 @@ class Given:
             low, high = _bounds(self.values, dtype)
             return f"torch.randint({low}, {high}, {self.shape}, dtype={name})"
         made = f"torch.randn({self.shape}, dtype={name})"
+        if self.values == "unit":
+            return f"{made}.sigmoid()"
         return f"({made}.abs() + 0.1)" if self.values in ("positive", "divisor") else made
 
 
@@ -94,6 +96,8 @@ def _values(values: str, dtype: torch.dtype, count: int, random: Random) -> torc
         data = torch.randn(count, generator=generator, dtype=torch.float64).to(dtype)
         if values in ("positive", "divisor"):
             data = data.abs() + 0.125
+        if values == "unit":
+            data = data.sigmoid()
     if values == "mask" and dtype.is_floating_point:
         data[torch.rand(count, generator=generator) < 0.3] = -math.inf
     if values == "special":

@@ -12,13 +12,15 @@ from tests.generated.draw import Draw, Refused, call
 from tests.generated.rows import DRAWERS
 
 ANY = (0, 4)
+ROWS = tuple(row for row in TABLE if "empty" not in row)
+"""All rows but those of memory that nothing was written to: it has no values to compare."""
 ATTEMPTS = 40
 """Calls drawn before a dtype counts as one that PyTorch does not take."""
 
 
 def keys(seed: int, count: int, only: str = "") -> list[str]:
     """`count` cases for each row and dtype: what draw() makes a case of. only: text that the row has in its name."""
-    return [f"{seed} {row} {dtype} {i}" for row in TABLE if only in row for dtype in COMPUTED for i in range(count)]
+    return [f"{seed} {row} {dtype} {i}" for row in ROWS if only in row for dtype in COMPUTED for i in range(count)]
 
 
 def draw(key: str) -> Case | None:

@@ -316,6 +316,59 @@ def of_windows(n: int) -> tuple:
         (f"upsample_nearest{n}d.vec _upsample_nearest_exact{n}d.vec upsample_{linear}.vec", full, scaled(n)))
 
 
+# ---- norms and losses of channels and classes ------------------------------------------------------------------------
+
+def channel(name: str, values: str = "") -> Drawer:
+    """A vector of one value for each channel (dimension 1)."""
+    needed = name.startswith("running")
+    return lambda d: d.of_shape((d.main.shape[1],), values=values) if needed or d.chance(0.7) else None
+
+
+AFFINE = {name: channel(name) for name in ("weight", "bias")}
+STATISTICS = {"running_mean": channel("running_mean"), "running_var": channel("running_var", "positive")}
+MOMENTUM = {"momentum": lambda d: 0.1, "eps": lambda d: 1e-5}
+
+
+def first(values: str, dtype: str = "") -> Drawer:
+    """The first operand, of these values."""
+    def draw(d: Draw) -> Operand:
+        d.main = d.fresh(d.shape(0, 3), dtype, values)
+        return d.main
+    return draw
+
+
+def divisor_of_channels(d: Draw) -> int:
+    return d.random.choice([n for n in range(1, d.main.shape[1] + 1) if d.main.shape[1] % n == 0] or [1])
+
+
+def reduction(d: Draw) -> int:
+    return d.random.randrange(3)
+
+
+LOSS = {"target": lambda d: d.of_shape(d.main.shape), "reduction": reduction}
+PROBABILITY = LOSS | {"target": lambda d: d.of_shape(d.main.shape, values="unit"),
+                      "weight": lambda d: d.beside(d.main.shape, values="positive") if d.chance() else None}
+
+
+def classes(d: Draw) -> int:
+    return d.main.shape[min(1, len(d.main.shape) - 1)]
+
+
+def class_of_each(d: Draw) -> Operand:
+    """A class for each place of the first operand, whose classes are dimension 1, or 0 where that is all it has."""
+    if 0 in d.main.shape:
+        raise Refused("a loss of no classes, or of no places")
+    return d.fresh(d.main.shape[:1] * (len(d.main.shape) > 1) + d.main.shape[2:], "i64", f"index {classes(d)}")
+
+
+CLASSES = {"target": class_of_each, "reduction": reduction, "ignore_index": lambda d: d.random.choice((-100, 0, 1)),
+           "weight": lambda d: d.of_shape((classes(d),), values="positive") if d.chance() else None}
+
+
+def class_or_probability(d: Draw) -> Operand:
+    return class_of_each(d) if d.chance(0.6) else d.of_shape(d.main.shape, values="unit")
+
+
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 def normalized(d: Draw) -> list[int]:
@@ -370,15 +423,34 @@ DATA: tuple[tuple[str, tuple[int, int], dict[str, Drawer]], ...] = (
       "other": lambda d: d.fresh(d.givens[-1].shape)}),
     ("where.Scalar", ANY, {"condition": lambda d: d.beside(d.shape(), dtype="b8"), "self": lambda d: d.number(), "other": lambda d: d.number()}),
     ("masked_fill.Tensor", ANY, {"value": lambda d: d.fresh((), d.main.dtype)}),
+    ("round.decimals", ANY, {"decimals": lambda d: d.random.choice((-1, 0, 1, 2))}),
+    ("threshold.default", ANY, {"threshold": lambda d: d.number(), "value": lambda d: d.number()}),
+    ("prelu.default", ANY, {"weight": lambda d: d.of_shape(d.first().shape[1:2] if d.chance() else (1,))}),
+    ("glu.default", (1, 4), {"dim": lambda d: d.dim()}),
+    ("one_hot.default", (0, 3), {"self": first("index 5", "i64"), "num_classes": lambda d: d.random.choice((5, 7))}),
     ("gelu.default", ANY, {"approximate": lambda d: d.random.choice(("none", "tanh"))}),
     ("_to_copy.default", ANY, {"dtype": converted}),
     ("copy.default", ANY, {"src": lambda d: d.beside(d.main.shape)}),
     ("_assert_tensor_metadata.default", ANY, {"dtype": lambda d: DTYPES[d.main.dtype]}),
     # folds
     ("prod.dim_int any.dim all.dim max.dim min.dim softmax.int log_softmax.int", ANY, {"dim": lambda d: d.dim()}),
-    ("var.correction std.correction", ANY, {"correction": correction}),
-    ("linalg_vector_norm.default", ANY, {"ord": lambda d: d.random.choice((2, 1, math.inf))}),
+    ("var.correction std.correction var_mean.correction std_mean.correction", ANY, {"correction": correction}),
+    ("linalg_vector_norm.default", ANY, {"ord": lambda d: d.random.choice((0, 1, 2, 3, -1, 0.5, math.inf, -math.inf))}),
+    ("dist.default", ANY, {"other": lambda d: d.of_shape(d.main.shape), "p": lambda d: d.random.choice((0, 1, 2, 3, math.inf))}),
+    ("cdist.default", (2, 3), {"x2": lambda d: d.of_shape((*d.main.shape[:-2], d.size(), d.main.shape[-1])),
+                               "p": lambda d: d.random.choice((0.0, 1.0, 2.0, 3.0))}),
     ("layer_norm.default rms_norm.default", (1, 4), {"normalized_shape": normalized, "weight": scale, "bias": scale}),
+    ("group_norm.default", (2, 4), AFFINE | {"num_groups": divisor_of_channels}),
+    ("instance_norm.default", (3, 4), AFFINE | MOMENTUM | {
+        "running_mean": lambda d: None, "running_var": lambda d: None, "use_input_stats": lambda d: True, "cudnn_enabled": lambda d: False}),
+    ("_native_batch_norm_legit_no_training.default", (2, 4), AFFINE | STATISTICS | MOMENTUM),
+    ("_native_batch_norm_legit.no_stats", (2, 4), AFFINE | MOMENTUM | {"training": lambda d: True}),
+    ("mse_loss.default l1_loss.default smooth_l1_loss.default huber_loss.default kl_div.default", ANY, LOSS),
+    ("binary_cross_entropy.default", ANY, {"self": first("unit")} | PROBABILITY),
+    ("binary_cross_entropy_with_logits.default", ANY, PROBABILITY),
+    ("nll_loss_nd.default", (1, 4), CLASSES),
+    ("cross_entropy_loss.default", (1, 4), CLASSES | {
+        "target": class_or_probability, "label_smoothing": lambda d: d.random.choice((0.0, 0.2))}),
     # products
     ("matmul.default", (1, 4), {"other": second}),
     ("mm.default", (2, 2), {"mat2": last()}),
@@ -452,8 +524,8 @@ DATA: tuple[tuple[str, tuple[int, int], dict[str, Drawer]], ...] = (
 DRAWERS: dict[str, tuple[tuple[int, int], dict[str, Drawer]]] = {
     name: (rank, drawers) for names, rank, drawers in (*DATA, *grids.DATA) for name in names.split()}
 
-DISCRETE = set("""sign sgn floor ceil trunc round remainder fmod floor_divide div.Tensor_mode div.Scalar_mode eq ne lt le gt ge argmax
-    argmin max.dim min.dim isnan isinf isfinite any all logical_and logical_or logical_xor logical_not _to_copy
-    max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool1d adaptive_max_pool2d
-    adaptive_max_pool3d""".split())
+DISCRETE = set("""sign sgn signbit copysign angle floor ceil trunc round remainder fmod floor_divide div.Tensor_mode
+    div.Scalar_mode eq ne lt le gt ge argmax argmin max.dim min.dim isnan isinf isfinite any all logical_and logical_or
+    logical_xor logical_not _to_copy max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices
+    adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d""".split())
 """Rows (or operators, for all their overloads) whose result jumps: in compositions they read what is exact."""

@@ -4,7 +4,6 @@ The whole: `python -m tests.operators`, `python -m tests.compositions`.
 """
 from __future__ import annotations
 
-from deplodock.capture.operators import TABLE
 from tests.generated import compositions, operators
 from tests.generated.case import COMPUTED
 from tests.generated.harness import run
@@ -21,7 +20,7 @@ def case_of(row: str, seed: int = 0):
 
 
 def test_no_row_is_without_a_generator():
-    assert [row for row in TABLE if case_of(row) is None] == []
+    assert [row for row in operators.ROWS if case_of(row) is None] == []
 
 
 def test_some_cases_are_right():

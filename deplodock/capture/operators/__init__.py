@@ -6,9 +6,10 @@ and the dtype of the result. An operator without a row is decomposed by PyTorch 
 """
 from __future__ import annotations
 
-from deplodock.capture.operators import folds, indexing, made, pointwise, products, views, windows
+from deplodock.capture.operators import (activations, folds, indexing, losses, made, pointwise, products, views,
+                                         windows)
 from deplodock.capture.operators.rows import Constructor
 
-TABLE: dict[str, Constructor] = {**pointwise.ROWS, **folds.ROWS, **products.ROWS, **views.ROWS, **indexing.ROWS,
-                                **made.ROWS, **windows.ROWS}
+TABLE: dict[str, Constructor] = {**pointwise.ROWS, **activations.ROWS, **folds.ROWS, **losses.ROWS, **products.ROWS,
+                                **views.ROWS, **indexing.ROWS, **made.ROWS, **windows.ROWS}
 """ATen overload -> constructor."""

@@ -28,6 +28,13 @@ def eye(c: Call) -> Arg:
     return c.cast(c("eq", c.reshape(i, (rows, 1)), j, dtype=Dtype.b8), c.dtype)
 
 
+def one_hot(c: Call) -> Arg:
+    """1 where a class is that of the place, else 0; a row of zeros for an index that is no class."""
+    x, classes = c["self"], c.shape[-1]
+    i = c("arange", start=0, step=1, shape=(classes,), dtype=Dtype.i64)
+    return c.cast(c.test("eq", c.reshape(x, (*c.shape_of(x), 1)), i), c.dtype)
+
+
 def triangle(op: str) -> Constructor:
     return lambda c: c(op, c["self"], diagonal=c["diagonal"])
 
@@ -37,9 +44,11 @@ ROWS: dict[str, Constructor] = {
     **rows(full("value"), "fill.Scalar"),
     **rows(full("s"), "scalar_tensor"),
     **rows(full(0), "zeros zeros_like new_zeros zero"),
+    **rows(full(0), "empty_like new_empty"),
     **rows(full(1), "ones ones_like new_ones"),
     **rows(arange, "arange arange.start arange.start_step"),
     **rows(eye, "eye eye.m"),
+    **rows(one_hot, "one_hot"),
     **rows(triangle("triu"), "triu"),
     **rows(triangle("tril"), "tril"),
 }

@@ -1,6 +1,8 @@
 """Pointwise operators, casts and copies."""
 from __future__ import annotations
 
+import math
+
 from deplodock.capture.build import Call
 from deplodock.capture.operators.rows import Constructor, each, rows
 from deplodock.ir.dtype import Dtype
@@ -17,7 +19,7 @@ def compare(op: str, first: str = "self", second: str = "other") -> Constructor:
     return lambda c: c.pointwise(op, c[first], c[second], dtype=c.promoted(c[first], c[second]))
 
 
-def test(op: str) -> Constructor:
+def predicate(op: str) -> Constructor:
     """A predicate of one floating value."""
     return lambda c: c(op, c["self"])
 
@@ -38,6 +40,11 @@ def scaled(op: str) -> Constructor:
 
 def _times(c: Call, x: Arg | float, number: float) -> Arg | float:
     return c.wide("mul", x, number) if isinstance(x, Arg) else x * number
+
+
+def boolean(arithmetic: Constructor, op: str) -> Constructor:
+    """What sums and products of b8 are; of other dtypes arithmetic."""
+    return lambda c: c.pointwise(op, c["self"], c["other"]) if c.dtype == Dtype.b8 else arithmetic(c)
 
 
 def rsub(c: Call) -> Arg:
@@ -75,22 +82,48 @@ def isfinite(c: Call) -> Arg:
     return c("bitwise_not", c("bitwise_or", c("isnan", c["self"]), c("isinf", c["self"])))
 
 
-def activation(op: str, *options: str) -> Constructor:
-    return lambda c: c(op, c.cast(c["self"], c.dtype), **{o: c[o] for o in options})
+def sign(c: Call) -> Arg:
+    """Of b8: itself."""
+    return c["self"] if c.dtype == Dtype.b8 else c.pointwise("sign", c["self"])
 
 
-def elu(c: Call) -> Arg:
-    options = {o: float(c[o]) for o in ("alpha", "scale", "input_scale")}
-    return c("elu", c.cast(c["self"], c.dtype), **options)
+def passing_nan(op: str) -> Constructor:
+    """The larger or the smaller one; a number where the other is NaN."""
+    def construct(c: Call) -> Arg:
+        a, b = c.cast(c["self"], c.dtype), c.cast(c["other"], c.dtype)
+        if not c.dtype.is_float:
+            return c.pointwise(op, a, b)
+        a, b = c.where(c.test("isnan", a), b, a), c.where(c.test("isnan", b), a, b)
+        return c.pointwise(op, a, b)
+    return construct
 
 
-def leaky_relu(c: Call) -> Arg:
-    return c("leaky_relu", c["self"], negative_slope=float(c["negative_slope"]))
+def signbit(c: Call) -> Arg:
+    x = c["self"]
+    if not c.dtype_of(x).is_float:
+        return c.test("lt", x, c.number(0, c.dtype_of(x)))
+    return c.test("lt", c("copysign", 1.0, x, dtype=c.dtype_of(x)), 0.0)
 
 
-def softplus(c: Call) -> Arg:
-    return c("softplus", c["self"], beta=float(c["beta"]), threshold=float(c["threshold"]))
+def angle(c: Call) -> Arg:
+    """Of a real: 0, pi where it is negative, NaN where it is that."""
+    x = c.cast(c["self"], c.dtype)
+    below = c.cast(c.test("lt", x, 0.0), c.dtype.compute)
+    return c.where(c.test("isnan", x), x, c.wide("mul", below, math.pi))
 
+
+def ldexp(c: Call) -> Arg:
+    """x * 2^n"""
+    return c.cast(c.wide("mul", c["self"], c.wide("exp2", c["other"])), c.dtype)
+
+
+def round_decimals(c: Call) -> Arg:
+    """The nearest multiple of a power of ten, a tie to the even multiple."""
+    x, decimals = c["self"], c["decimals"]
+    if decimals == 0 or not c.dtype.is_float:
+        return c.pointwise("round", x)
+    scale, (there, back) = 10.0 ** abs(decimals), ("mul", "div") if decimals > 0 else ("div", "mul")
+    return c.cast(c.wide(back, c.wide("round", c.wide(there, x, scale)), scale), c.dtype)
 
 
 # ---- casts and copies ------------------------------------------------------------------------------------------------
@@ -115,15 +148,22 @@ def copy(c: Call) -> Arg:
 
 ROWS: dict[str, Constructor] = {
     # pointwise
-    **each(lambda op: pointwise(op, "self"), """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log1p sin
-        cos tan atan tanh sigmoid erf floor ceil trunc round bitwise_not relu silu"""),
-    **rows(pointwise("sign", "self"), "sgn"),
-    **each(test, "isnan isinf"),
+    **each(lambda op: pointwise(op, "self"), """neg abs reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10
+        log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc floor ceil
+        trunc round bitwise_not"""),
+    **rows(sign, "sign sgn"),
+    **each(predicate, "isnan isinf"),
+    **rows(signbit, "signbit"),
+    **rows(angle, "angle"),
+    **rows(ldexp, "ldexp.Tensor"),
+    **rows(round_decimals, "round.decimals"),
+    **rows(passing_nan("maximum"), "fmax"),
+    **rows(passing_nan("minimum"), "fmin"),
     **rows(isfinite, "isfinite"),
-    **rows(scaled("add"), "add.Tensor add.Scalar"),
+    **rows(boolean(scaled("add"), "bitwise_or"), "add.Tensor add.Scalar"),
     **rows(scaled("sub"), "sub.Tensor sub.Scalar"),
     **rows(rsub, "rsub.Tensor rsub.Scalar"),
-    **rows(pointwise("mul", "self", "other"), "mul.Tensor mul.Scalar"),
+    **rows(boolean(pointwise("mul", "self", "other"), "bitwise_and"), "mul.Tensor mul.Scalar"),
     **rows(pointwise("div", "self", "other"), "div.Tensor div.Scalar"),
     **rows(divide, "div.Tensor_mode div.Scalar_mode"),
     **rows(pointwise("floor_divide", "self", "other"), "floor_divide floor_divide.Scalar"),
@@ -131,6 +171,8 @@ ROWS: dict[str, Constructor] = {
     **rows(pointwise("fmod", "self", "other"), "fmod.Tensor fmod.Scalar"),
     **rows(pointwise("pow", "self", "exponent"), "pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar"),
     **rows(pointwise("atan2", "self", "other"), "atan2"),
+    **rows(pointwise("hypot", "self", "other"), "hypot"),
+    **rows(pointwise("copysign", "self", "other"), "copysign.Tensor copysign.Scalar"),
     **rows(pointwise("maximum", "self", "other"), "maximum"),
     **rows(pointwise("minimum", "self", "other"), "minimum"),
     **rows(compare("eq"), "eq.Tensor eq.Scalar"),
@@ -157,10 +199,6 @@ ROWS: dict[str, Constructor] = {
     **rows(masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     **rows(clamp("min", "max"), "clamp clamp.Tensor clamp_min clamp_min.Tensor clamp_max clamp_max.Tensor"),
     **rows(clamp("min_val", "max_val"), "hardtanh"),
-    **rows(activation("gelu", "approximate"), "gelu"),
-    **rows(elu, "elu"),
-    **rows(leaky_relu, "leaky_relu"),
-    **rows(softplus, "softplus"),
     # casts and copies
     **rows(same, "clone detach alias"),
     **rows(nothing, "_assert_tensor_metadata"),
