@@ -59,6 +59,27 @@ class UnknownName(UsageError):
     expected = "a function, or an nn.Module, at the top level of the file"
 
 
+class NoModel(UsageError):
+    """A folder is no model's. Facts: folder, found."""
+    title = "{folder} is no model"
+    expected = "a folder with the config.json of a Hugging Face model"
+    advice = "check the path; save_pretrained of transformers writes such folders"
+
+
+class UnsupportedModel(DeplodockError):
+    """transformers cannot build a model, or it is called in a way that deplodock does not know. Facts: folder, found."""
+    title = "unsupported model: {folder}"
+    expected = "a family that the installed transformers has, called with tokens, pixels or audio features"
+    advice = "update transformers, or compile the module with deplodock.compile and inputs of your own"
+
+
+class BadWeights(DeplodockError):
+    """The weights of a model's folder are damaged, or not this model's. Facts: file, found."""
+    title = "cannot take weights from {file}"
+    expected = "whole safetensors files that hold every parameter of the model, of its shape"
+    advice = "fetch the file again; without safetensors files weights are drawn at random"
+
+
 # ---- the user's program ----------------------------------------------------------------------------------------------
 
 class ProgramSyntaxError(DeplodockError):

@@ -26,6 +26,7 @@ from deplodock.capture.code import Text, as_forward
 from deplodock.capture.constants import find_constants
 from deplodock.capture.export import decompose, export, leaves
 from deplodock.capture.graph import absent_outputs, outputs_of, translate
+from deplodock.capture.model import model_example
 from deplodock.capture.operators import TABLE
 from deplodock.capture.saved import examples, graph_of
 from deplodock.capture.values import checked_dtype, moved_to
@@ -172,6 +173,12 @@ def capture_module(module: nn.Module | Callable, args: tuple = (), kwargs: dict 
     exported = export(module, args, kwargs)
     inputs = leaves(exported.example_inputs)
     return _captured(exported, inputs, [None] * len(inputs))
+
+
+def capture_model(folder: Path | str, layer: int | None = None, sequence: int = 128, batch: int = 1,
+                  dtype: str | None = None, device: torch.device | str = "cpu", seed: int = 0) -> Captured:
+    """A model of a local Hugging Face folder, or one of its layers, with drawn inputs: see capture/model.py."""
+    return capture_module(*model_example(folder, layer, sequence, batch, dtype, device, seed))
 
 
 def _is_program(value, file: str) -> bool:

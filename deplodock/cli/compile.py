@@ -21,17 +21,18 @@ from deplodock.cli.stages import STAGES
 @numerics_option
 @json_option
 @output_options
-def command(source, code, ir, output, dump, save, target, numerics, as_json, out):
+def command(source, code, model, ir, output, dump, save, target, numerics, as_json, out):
     """Print one stage of a program on its way from PyTorch to machine code.
 
     \b
     deplodock compile -c "F.softmax(torch.randn(8, 64), -1)"
     deplodock compile layers.py:block --ir loop -v
+    deplodock compile MODEL --layer 0 --seq 128
     """
     from deplodock.cli import program, stages, steps
     if output:
         program.require_folder(output)
-    captured, seconds = program.read(source, code, out)
+    captured, seconds = program.read(source, code, out, model)
     from deplodock.pipeline import compile as start
     compilation = start(captured, program.target_or_default(target), numerics, provenance=out.verbose >= 2)
     compilation.seconds.update(seconds)

@@ -26,12 +26,20 @@ def compose(*decorators):
 
 
 def source_options(function):
-    """The program: -c CODE, or SOURCE."""
-    return compose(
+    """The program: -c CODE, or SOURCE; and which part of a model's folder, in the argument `model`."""
+    @compose(
         click.argument("source", required=False, metavar="[SOURCE]"),
         click.option("-c", "code", metavar="CODE",
                      help="Python; its last statement is an expression. torch, nn and F are in scope."),
-    )(function)
+        click.option("--layer", type=int, metavar="N", help="Of a model's folder, this layer alone."),
+        option("--seq", "sequence", type=click.IntRange(1), default=128, show_default=True, help="Of a model: tokens."),
+        option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Of a model: sequences, or images."),
+        option("--dtype", type=click.Choice(["f32", "bf16", "f16"]), help="Of a model's weights. [default: its configuration's]"),
+    )
+    @functools.wraps(function)
+    def wrapped(*args, layer, sequence, batch, dtype, **kwargs):
+        return function(*args, model={"layer": layer, "sequence": sequence, "batch": batch, "dtype": dtype}, **kwargs)
+    return wrapped
 
 
 def numerics_option(function):

@@ -2,6 +2,7 @@
 
     -c CODE          Python text; its last statement is an expression
     path.py:name     a function or a module of a file
+    FOLDER           a Hugging Face model, by its config.json: all of it, or one layer
     FILE             a saved Torch IR
     -                standard input: Torch IR if its last line returns, which Python at the top of a file cannot, else Python
 """
@@ -15,13 +16,13 @@ import click
 
 from deplodock.errors import UsageError
 
-FORMS = "-c CODE, path.py:name, a file of saved Torch IR, or - for standard input"
+FORMS = "-c CODE, path.py:name, a folder with a config.json, a file of saved Torch IR, or - for standard input"
 
 
-def read(source: str | None, code: str | None, out, seed: int = 0):
+def read(source: str | None, code: str | None, out, model: dict, seed: int = 0):
     """The deplodock.capture.Captured of a program, and the seconds that importing (PyTorch, mostly) and capturing took.
 
-    UsageError if there is no program, or two.
+    model: --layer, --seq, --batch and --dtype, as capture_model names them. UsageError if there is no program, or two.
     """
     if (source is None) == (code is None):
         raise click.UsageError(f"a program is expected, once: {FORMS}", click.get_current_context(silent=True))
@@ -30,11 +31,16 @@ def read(source: str | None, code: str | None, out, seed: int = 0):
         from deplodock import capture, pipeline  # noqa: F401  (what a compilation will load, so that it is timed here)
     imported = time.perf_counter()
     with out.step("capture"):
-        captured = _read(source, code, seed, capture)
+        captured = _read(source, code, seed, capture, model)
     return captured, {"import": imported - start, "capture": time.perf_counter() - imported}
 
 
-def _read(source: str | None, code: str | None, seed: int, capture):
+def _read(source: str | None, code: str | None, seed: int, capture, model: dict):
+    if source and is_model(Path(source)):
+        return capture.capture_model(source, **model, seed=seed)
+    if given := [k for k in ("layer", "dtype") if model[k] is not None]:
+        raise UsageError(title=f"--{given[0]} is about models", expected="a folder with a config.json", found=source or "-c",
+                         advice=f"leave --{given[0]} out")
     if code is not None:
         return capture.capture_code(code, seed=seed)
     if source == "-":
@@ -59,6 +65,11 @@ def save(folder: Path, compilation, source: str | None) -> None:
     interface, signature = saved.for_inputs(compilation.torch, captured.tree, captured.absent)
     weights = sorted(Path(source).glob("*.safetensors")) if source and Path(source).is_dir() else ()
     saved.save(folder, loadable(compilation), captured.parameters, interface, signature, compilation.numerics, weights)
+
+
+def is_model(path: Path) -> bool:
+    """Whether a path means a model: a folder, or the config.json in one."""
+    return path.is_dir() or path.name == "config.json"
 
 
 def _text(path: Path) -> str:

@@ -15,7 +15,7 @@ from deplodock.cli.options import json_option, numerics_option, option, output_o
 @click.option("--bench", is_flag=True, help="Time it beside eager, torch.compile and max-autotune (on a GPU).")
 @json_option
 @output_options
-def command(source, code, device, numerics, seed, bench, as_json, out):
+def command(source, code, model, device, numerics, seed, bench, as_json, out):
     """Compile a program, run it, and check it against float64 and against PyTorch.
 
     The promise: an error of at most twice eager's, or half an ulp of the output's dtype. Exit code 3 if it is broken.
@@ -38,7 +38,7 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
     if source and code is None and is_saved(source):
         captured, made, compiled, numerics, compilation = _loaded(source, device, seed, out)
     else:
-        captured, made, compiled, compilation = _compiled(source, code, device, numerics, seed, out)
+        captured, made, compiled, compilation = _compiled(source, code, model, device, numerics, seed, out)
     with out.step("run"), torch.no_grad():
         reports = check(compiled, made.program, captured.inputs, captured.parameters, captured.eager(*captured.inputs))
     if out.verbose and compilation:
@@ -60,10 +60,10 @@ def command(source, code, device, numerics, seed, bench, as_json, out):
             raise r.error()
 
 
-def _compiled(source: str | None, code: str | None, device: str, numerics: str, seed: int, out):
+def _compiled(source: str | None, code: str | None, model: dict, device: str, numerics: str, seed: int, out):
     """A program that is compiled now: Captured, Loadable, CompiledProgram, Compilation."""
     from deplodock.cli import program, stages
-    captured, seconds = program.read(source, code, out, seed)
+    captured, seconds = program.read(source, code, out, model, seed)
     from deplodock.pipeline import compile as start
     from deplodock.runtime.cache import Cache
     from deplodock.runtime.program import CompiledProgram

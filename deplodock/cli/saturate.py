@@ -27,7 +27,7 @@ from deplodock.errors import UsageError
 @target_option
 @numerics_option
 @output_options
-def command(source, code, phase, groups, chosen, root, number, stats, equation, json_file, dot_file, target, numerics, out):
+def command(source, code, model, phase, groups, chosen, root, number, stats, equation, json_file, dot_file, target, numerics, out):
     """Show the e-graph of a program: all programs that the laws prove equal to it, and the law that brought each node.
 
     \b
@@ -35,7 +35,7 @@ def command(source, code, phase, groups, chosen, root, number, stats, equation, 
     deplodock saturate -c "x = torch.randn(8, 8); x @ x @ x" --check "(x @ x) @ x == x @ (x @ x)"
     """
     from deplodock.cli import egraph, program
-    captured, seconds = program.read(source, code, out)
+    captured, seconds = program.read(source, code, out, model)
     from deplodock.pipeline import compile as start
     if json_file and str(json_file) == "-":
         out.wants_json = True
