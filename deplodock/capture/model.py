@@ -86,6 +86,7 @@ def _config(folder: Path):
         raise ToolMissing(tool="transformers", purpose="models are built from their configuration",
                           advice="pip install 'deplodock[models]'") from error
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     try:
         return transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     except (ValueError, KeyError, OSError) as error:
@@ -130,11 +131,14 @@ def _loaded(made: type, folder: Path, files: list[Path], dtype: torch.dtype) -> 
             raise BadWeights(file=path.name, found=str(error)) from error
     try:
         model, told = made.from_pretrained(folder, dtype=dtype, local_files_only=True, output_loading_info=True,
-                                           use_safetensors=True)
+                                           use_safetensors=True, ignore_mismatched_sizes=True)
     except (SafetensorError, OSError, RuntimeError, ValueError) as error:
         raise BadWeights(file=files[0].name, found=(str(error).splitlines() or [type(error).__name__])[0]) from error
     if told["missing_keys"]:
         raise BadWeights(file=files[0].name, found=f"no {sorted(told['missing_keys'])[0]}, one of {len(told['missing_keys'])} missing")
+    if told["mismatched_keys"]:
+        name, held, needed = sorted(told["mismatched_keys"])[0]
+        raise BadWeights(file=files[0].name, found=f"{name} of shape {tuple(held)} where the model has {tuple(needed)}")
     return model
 
 
