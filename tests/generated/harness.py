@@ -43,8 +43,8 @@ class Outcome:
     kernels: int = 0
 
 
-class OutOfTime(Exception):
-    pass
+class OutOfTime(BaseException):
+    """No Exception, which a step may well catch."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def limited(seconds: float):
     def stop(*_):
         raise OutOfTime
     before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 5.0)
     try:
         yield
     finally:
