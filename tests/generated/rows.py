@@ -10,7 +10,6 @@ import math
 
 import torch
 
-from tests.generated import grids
 from tests.generated.case import DTYPES
 from tests.generated.draw import Draw, Drawer, Operand, Refused
 
@@ -522,7 +521,7 @@ DATA: tuple[tuple[str, tuple[int, int], dict[str, Drawer]], ...] = (
 """rows, dimensions of the first operand, drawers by argument. A later line of a row goes before an earlier one."""
 
 DRAWERS: dict[str, tuple[tuple[int, int], dict[str, Drawer]]] = {
-    name: (rank, drawers) for names, rank, drawers in (*DATA, *grids.DATA) for name in names.split()}
+    name: (rank, drawers) for names, rank, drawers in DATA for name in names.split()}
 
 DISCRETE = set("""sign sgn signbit copysign angle floor ceil trunc round remainder fmod floor_divide div.Tensor_mode
     div.Scalar_mode eq ne lt le gt ge argmax argmin max.dim min.dim isnan isinf isfinite any all logical_and logical_or
