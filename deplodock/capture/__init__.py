@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils._pytree import TreeSpec, tree_structure
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_structure, tree_unflatten
 
 from deplodock.capture.build import unique
 from deplodock.capture.code import Text, as_forward
@@ -29,9 +29,10 @@ from deplodock.capture.graph import absent_outputs, outputs_of, translate
 from deplodock.capture.model import model_example
 from deplodock.capture.operators import TABLE
 from deplodock.capture.saved import examples, graph_of
-from deplodock.capture.values import checked_dtype, moved_to
+from deplodock.capture.values import checked_dtype, copied, moved_to
 from deplodock.errors import UnknownName, UsageError
 from deplodock.ir.torch import Program, parse
+from deplodock.overlap import overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +171,9 @@ def capture_module(module: nn.Module | Callable, args: tuple = (), kwargs: dict 
     for number, t in enumerate(leaves((args, kwargs))):
         if isinstance(t, torch.Tensor):
             checked_dtype(f"input {number}", t)
-    exported = export(module, args, kwargs)
-    inputs = leaves(exported.example_inputs)
+    apart, originals = _apart((args, kwargs or {}))
+    exported = export(module, *apart)
+    inputs = [originals.get(id(t), t) for t in leaves(exported.example_inputs)]
     return _captured(exported, inputs, [None] * len(inputs))
 
 
@@ -179,6 +181,22 @@ def capture_model(folder: Path | str, layer: int | None = None, sequence: int = 
                   dtype: str | None = None, device: torch.device | str = "cpu", seed: int = 0) -> Captured:
     """A model of a local Hugging Face folder, or one of its layers, with drawn inputs: see capture/model.py."""
     return capture_module(*model_example(folder, layer, sequence, batch, dtype, device, seed))
+
+
+def _apart(arguments: tuple[tuple, dict]) -> tuple[tuple[tuple, dict], dict[int, torch.Tensor]]:
+    """Arguments in which no two tensors overlap, which torch.export does not always trace, and what the copies among them
+    are copies of, by their id."""
+    flat, tree = tree_flatten(arguments)
+    originals: dict[int, torch.Tensor] = {}
+    seen: list[torch.Tensor] = []
+    for at, t in enumerate(flat):
+        if not isinstance(t, torch.Tensor) or t.layout != torch.strided:
+            continue
+        if any(overlap(t, x) for x in seen):
+            flat[at] = copied(t)
+            originals[id(flat[at])] = t
+        seen.append(t)
+    return tree_unflatten(flat, tree), originals
 
 
 def _is_program(value, file: str) -> bool:

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from deplodock.capture.build import unique
-from deplodock.capture.export import first_line, source_of_error
+from deplodock.capture.export import LINES, first_line, original_line, source_of_error
 from deplodock.capture.values import copied
 from deplodock.errors import DataDependentShape, DeplodockError, MismatchedDevices, ProgramFailed, ProgramSyntaxError
 from deplodock.ir.torch import Source
@@ -214,7 +214,7 @@ def _compiled(text: str, file: str, expression: str | None, replace: bool) -> tu
         last = statements[0] if len(statements) == 1 else None
     if not isinstance(last, ast.Expr):
         line, place = last.lineno if last else 1, file if expression is None else EXPRESSION
-        source = Source(place, line, linecache.getline(place, line))
+        source = Source(place, original_line(place, line), linecache.getline(place, line))
         reason = "the last statement is not an expression" if last else "there is no program"
         raise ProgramSyntaxError(source, reason=reason)
     sites = _Sites()
@@ -226,10 +226,15 @@ def _compiled(text: str, file: str, expression: str | None, replace: bool) -> tu
 
 
 def one_statement_a_line(text: str, file: str) -> str:
-    """The text with statements that share a line on lines of their own, so that a line number names one of them."""
+    """The text with statements that share a line on lines of their own, so that a line tells which of them it is.
+
+    original_line() in export.py knows the lines of the text as it was given.
+    """
     statements = _parsed(text, file)
+    LINES.pop(file, None)
     if all(a.end_lineno < b.lineno for a, b in zip(statements, statements[1:])):
         return text
+    LINES[file] = tuple(n for s in statements for n in range(s.lineno, s.end_lineno + 1))
     return "\n".join(ast.get_source_segment(text, s) for s in statements)
 
 

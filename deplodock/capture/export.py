@@ -110,6 +110,16 @@ def arguments(node: torch.fx.Node) -> dict[str, object]:
     return bound
 
 
+LINES: dict[str, tuple[int, ...]] = {}
+"""For the text of a program that was split into a statement a line: the line that each of its lines stood on."""
+
+
+def original_line(file: str, line: int) -> int:
+    """The line of a program as its author wrote it."""
+    lines = LINES.get(file, ())
+    return lines[line - 1] if 0 < line <= len(lines) else line
+
+
 def source_of(node: torch.fx.Node) -> Source | None:
     """The user's line that made a node: the last frame outside of PyTorch, the standard library and this package."""
     return _source(_FRAME.findall(node.meta.get("stack_trace") or ""))
@@ -127,7 +137,7 @@ def source_of_error(error: BaseException) -> Source | None:
 def _source(frames: list[tuple[str, str | int]]) -> Source | None:
     for file, line in reversed(frames):
         if "site-packages" not in file and not file.startswith(_NOT_THE_USERS):
-            return Source(file, int(line), linecache.getline(file, int(line)).strip())
+            return Source(file, original_line(file, int(line)), linecache.getline(file, int(line)).strip())
     return None
 
 

@@ -52,7 +52,7 @@ unsupported operator aten.cumsum.default
 data-dependent shape
   expected: shapes and control flow that are known before the program runs
   found:    a size or a Python number that depends on a tensor's values
-  where:    <-c>:2: x[x > 0]
+  where:    <-c>:1: x[x > 0]
   to do:    use torch.where in place of a branch or a boolean index, or keep this part of the program in PyTorch
 """),
     "branch on a value": (
@@ -76,7 +76,7 @@ data-dependent shape
 data-dependent shape
   expected: shapes and control flow that are known before the program runs
   found:    item reads a tensor's value into Python
-  where:    <-c>:2: torch.tensor(x.sum().item()) + x
+  where:    <-c>:1: torch.tensor(x.sum().item()) + x
   to do:    use torch.where in place of a branch or a boolean index, or keep this part of the program in PyTorch
 """),
     "size from a value": (
@@ -84,7 +84,7 @@ data-dependent shape
 data-dependent shape
   expected: shapes and control flow that are known before the program runs
   found:    int reads a tensor's value into Python
-  where:    <-c>:2: x[:int(x.argmax())]
+  where:    <-c>:1: x[:int(x.argmax())]
   to do:    use torch.where in place of a branch or a boolean index, or keep this part of the program in PyTorch
 """),
     "complex input": (
@@ -99,7 +99,7 @@ wrong dtype: randn is torch.complex64
 wrong dtype: the result of aten.view_as_complex.default is torch.complex64
   expected: float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 or bool, dense and strided
   found:    torch.complex64
-  where:    <-c>:2: torch.view_as_complex(x)
+  where:    <-c>:1: torch.view_as_complex(x)
   to do:    convert it to one of these dtypes, complex numbers to pairs of reals
 """),
     "8-bit float": (
@@ -114,7 +114,7 @@ wrong dtype: x is torch.float8_e4m3fn
 tensors on different devices
   expected: all inputs and parameters of a program on one device
   found:    tensors on cpu and meta
-  where:    <-c>:3: x + y
+  where:    <-c>:1: x + y
   to do:    move them to one device before the program, with .to(device)
 """),
     "device in the program": (
@@ -122,7 +122,7 @@ tensors on different devices
 tensors on different devices
   expected: all inputs and parameters of a program on one device
   found:    inputs on cpu, aten._to_copy.default on meta
-  where:    <-c>:2: x.to('meta')
+  where:    <-c>:1: x.to('meta')
   to do:    move them to one device before the program, with .to(device)
 """),
     "functional dropout": (
@@ -138,7 +138,7 @@ training mode
 training mode
   expected: inference: no active dropout, no batch statistics
   found:    aten.native_dropout.default in training mode
-  where:    <-c>:2: drop(torch.randn(8))
+  where:    <-c>:1: drop(torch.randn(8))
   to do:    call .eval() on the module, or pass training=False (dropout_p=0.0 for attention)
 """),
     "batch norm in training mode": (
@@ -146,7 +146,7 @@ training mode
 training mode
   expected: inference: no active dropout, no batch statistics
   found:    aten._native_batch_norm_legit_functional.default in training mode
-  where:    <-c>:2: norm(torch.randn(8, 4))
+  where:    <-c>:1: norm(torch.randn(8, 4))
   to do:    call .eval() on the module, or pass training=False (dropout_p=0.0 for attention)
 """),
     "attention dropout": (
@@ -154,7 +154,7 @@ training mode
 training mode
   expected: inference: no active dropout, no batch statistics
   found:    scaled_dot_product_attention with dropout_p=0.1
-  where:    <-c>:2: F.scaled_dot_product_attention(q, q, q, dropout_p=0.1)
+  where:    <-c>:1: F.scaled_dot_product_attention(q, q, q, dropout_p=0.1)
   to do:    call .eval() on the module, or pass training=False (dropout_p=0.0 for attention)
 """),
     "random numbers": (
@@ -162,7 +162,7 @@ training mode
 random numbers in the program
   expected: a program that computes the same result from the same inputs
   found:    aten.rand.default
-  where:    <-c>:2: x + torch.bernoulli(x)
+  where:    <-c>:1: x + torch.bernoulli(x)
   to do:    draw the numbers outside and pass them as an input
 """),
     "random fill": (
@@ -170,7 +170,7 @@ random numbers in the program
 random numbers in the program
   expected: a program that computes the same result from the same inputs
   found:    aten.normal_functional.default
-  where:    <-c>:2: x.clone().normal_()
+  where:    <-c>:1: x.clone().normal_()
   to do:    draw the numbers outside and pass them as an input
 """),
     "not a tensor": (
@@ -201,7 +201,7 @@ the program does not run in PyTorch
 the program does not run in PyTorch
   expected: a program that runs in eager mode
   found:    IndexError: index out of range in self
-  where:    <-c>:2: embedding(torch.tensor([1, 9]))
+  where:    <-c>:1: embedding(torch.tensor([1, 9]))
   to do:    make it run in PyTorch first
 """),
 }

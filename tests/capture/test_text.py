@@ -36,14 +36,14 @@ scores.softmax(-1) @ v""", """\
 q: f32[2,8,4] = input
 k: f32[2,8,4] = input
 v: f32[2,8,4] = input
-full: f32[8,8] = full value=-inf  # <-c>:4: mask = torch.full((8, 8), float('-inf')).triu(1)
-triu: f32[8,8] = triu full diagonal=1  # <-c>:4: mask = torch.full((8, 8), float('-inf')).triu(1)
-permute: f32[2,4,8] = permute k dims=(0,2,1,)  # <-c>:5: scores = q @ k.transpose(-1, -2) * 4 ** -0.5 + mask
-matmul: f32[2,8,8] = matmul q permute  # <-c>:5: scores = q @ k.transpose(-1, -2) * 4 ** -0.5 + mask
-mul: f32[2,8,8] = mul matmul 0.5  # <-c>:5: scores = q @ k.transpose(-1, -2) * 4 ** -0.5 + mask
-add: f32[2,8,8] = add mul triu  # <-c>:5: scores = q @ k.transpose(-1, -2) * 4 ** -0.5 + mask
-softmax: f32[2,8,8] = softmax add dim=2  # <-c>:6: scores.softmax(-1) @ v
-matmul_1: f32[2,8,4] = matmul softmax v  # <-c>:6: scores.softmax(-1) @ v
+full: f32[8,8] = full value=-inf  # <-c>:2: mask = torch.full((8, 8), float('-inf')).triu(1)
+triu: f32[8,8] = triu full diagonal=1  # <-c>:2: mask = torch.full((8, 8), float('-inf')).triu(1)
+permute: f32[2,4,8] = permute k dims=(0,2,1,)  # <-c>:3: scores = q @ k.transpose(-1, -2) * 4 ** -0.5 + mask
+matmul: f32[2,8,8] = matmul q permute  # <-c>:3: scores = q @ k.transpose(-1, -2) * 4 ** -0.5 + mask
+mul: f32[2,8,8] = mul matmul 0.5  # <-c>:3: scores = q @ k.transpose(-1, -2) * 4 ** -0.5 + mask
+add: f32[2,8,8] = add mul triu  # <-c>:3: scores = q @ k.transpose(-1, -2) * 4 ** -0.5 + mask
+softmax: f32[2,8,8] = softmax add dim=2  # <-c>:4: scores.softmax(-1) @ v
+matmul_1: f32[2,8,4] = matmul softmax v  # <-c>:4: scores.softmax(-1) @ v
 return matmul_1"""),
     "attention with shared heads": ("""\
 q = torch.randn(1, 4, 16, 8); k = torch.randn(1, 2, 16, 8); v = torch.randn(1, 2, 16, 8)
@@ -53,18 +53,18 @@ k: f32[1,2,16,8] = input
 v: f32[1,2,16,8] = input
 scaled_dot_product_attention: f32[1,4,16,8] = scaled_dot_product_attention q k v None is_causal=True \
 scale=0.35355339059327373 enable_gqa=True  \
-# <-c>:4: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+# <-c>:2: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 return scaled_dot_product_attention"""),
     "promotion is explicit": ("""\
 x = torch.randn(4).half(); y = torch.randn(4); i = torch.tensor([1, 2, 3, 4]); (x * 2 + y) > i""", """\
 x: f16[4] = input
 y: f32[4] = input
 i: i64[4] = input
-mul: f16[4] = mul x 2.0  # <-c>:4: (x * 2 + y) > i
-cast: f32[4] = cast mul  # <-c>:4: (x * 2 + y) > i
-add: f32[4] = add cast y  # <-c>:4: (x * 2 + y) > i
-cast_1: f32[4] = cast i  # <-c>:4: (x * 2 + y) > i
-lt: b8[4] = lt cast_1 add  # <-c>:4: (x * 2 + y) > i
+mul: f16[4] = mul x 2.0  # <-c>:1: (x * 2 + y) > i
+cast: f32[4] = cast mul  # <-c>:1: (x * 2 + y) > i
+add: f32[4] = add cast y  # <-c>:1: (x * 2 + y) > i
+cast_1: f32[4] = cast i  # <-c>:1: (x * 2 + y) > i
+lt: b8[4] = lt cast_1 add  # <-c>:1: (x * 2 + y) > i
 return lt"""),
     "a chain over several lines": ("""\
 x = torch.randn(4, 6)
@@ -79,16 +79,16 @@ return log"""),
     "views": ("x = torch.randn(2, 6); x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]", """\
 x: f32[2,6] = input
 slice: f32[2,2] = slice x dim=1 start=4 stop=6 step=1  \
-# <-c>:2: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
-reshape: f32[4] = reshape slice  # <-c>:2: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
-reshape_1: f32[2,2,3] = reshape x  # <-c>:2: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
+# <-c>:1: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
+reshape: f32[4] = reshape slice  # <-c>:1: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
+reshape_1: f32[2,2,3] = reshape x  # <-c>:1: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
 permute: f32[3,2,2] = permute reshape_1 dims=(2,1,0,)  \
-# <-c>:2: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
-reshape_2: f32[1,2,6] = reshape x  # <-c>:2: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
+# <-c>:1: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
+reshape_2: f32[1,2,6] = reshape x  # <-c>:1: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
 select: f32[1,6] = select reshape_2 dim=1 index=0  \
-# <-c>:2: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
+# <-c>:1: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
 slice_1: f32[1,3] = slice select dim=1 start=0 stop=6 step=2  \
-# <-c>:2: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
+# <-c>:1: x[:, 4:].reshape(-1), x.view(2, 2, 3).transpose(0, 2), x[None, 0, ::2]
 return reshape permute slice_1"""),
     "an operator that PyTorch decomposes": ("torch.deg2rad(torch.randn(3))", """\
 randn: f32[3] = input
