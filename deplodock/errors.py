@@ -264,7 +264,9 @@ class LaunchFailed(DeplodockError):
     title = "kernel {name} failed on the GPU"
     expected = "a kernel that runs to its end"
     found = "{reason}"
-    advice = "the GPU's context may be lost: start a new process; please report it with the folder that --dump writes"
+    advice = ("start a new process: the GPU's context may be lost. A kernel that loads an index outside of its dimension "
+              "stops the GPU, and whoever uses it next is told: check the tensors of indices, on the CPU if need be; else "
+              "please report it with the folder that --dump writes")
 
 
 class EmulationFault(DeplodockError):

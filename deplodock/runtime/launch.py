@@ -119,7 +119,10 @@ class Sequence:
             self._graphs.move_to_end(addresses)
             if self._graphs[addresses] is None:
                 self._graphs[addresses] = self._graph(addresses)
-            self._graphs[addresses].launch(stream)
+            try:
+                self._graphs[addresses].launch(stream)
+            except Exception as error:
+                raise LaunchFailed(name=" ".join(k.name for k in self.kernels), reason=str(error)) from error
 
     def _launch(self, stream, addresses: tuple[int, ...]) -> None:
         from cuda.core import launch
