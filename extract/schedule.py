@@ -6,13 +6,15 @@ without lowering them. What an estimate cannot see is for measurement.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Callable
 
-from deplodock.errors import NoSchedule
+from deplodock.errors import IllegalSchedule, NoSchedule
 from deplodock.ir.plan import Kernel, Plan, Schedule
 from deplodock.join import Domain, Joins, Relation
 from deplodock.lower.flatten import Facts
-from deplodock.lower.structure import axes_of
 from deplodock.lower.kernel import legal
+from deplodock.lower.structure import Structure, axes_of
+from deplodock.lower.tile_scope import Knobs, spreads
 from deplodock.target import Target
 from extract.shape import Shape
 from rules import schedule as laws
@@ -66,14 +68,32 @@ def schedule(plan: Plan, facts: Facts, target: Target, known: dict[Kernel, Kerne
     def scheduled(kernel: Kernel) -> Kernel:
         if kernel.name not in found:
             return kernel
-        for offer in found[kernel.name][:TRIES]:
-            chosen = replace(kernel, schedule=offer.knobs)
+        spread = _spread(axes_of(kernel, facts), kernel.name)
+        tried = [o.knobs for o in found[kernel.name] if spread(o.knobs)][:TRIES]
+        for knobs in tried:
+            chosen = replace(kernel, schedule=knobs)
             if legal(chosen, facts) is None:
                 return chosen
-        raise NoSchedule(kernel=kernel.name, tried=len(found[kernel.name][:TRIES]))
+        raise NoSchedule(kernel=kernel.name, tried=len(tried))
     for k in new.once:
         known[k] = scheduled(k)
     return replace(plan, once=tuple(known[k] for k in plan.once), kernels=tuple(known[k] for k in plan.kernels))
+
+
+def _spread(parts: tuple[Structure, ...], name: str) -> Callable[[Schedule], bool]:
+    """Whether a block's lanes and warps suffice for the axes that share its tiles: few schedules differ in that, so it
+    is asked once for all that spread axes alike, before any is lowered."""
+    known: dict[Schedule, bool] = {}
+
+    def suffices(knobs: Schedule) -> bool:
+        key = tuple((k, v) for k, v in knobs if k == "atom" or k.startswith(("lanes.", "warps")))
+        if key not in known:
+            try:
+                known[key] = all(spreads(p.flat, Knobs(name, key)) for p in parts)
+            except IllegalSchedule:
+                known[key] = False
+        return known[key]
+    return suffices
 
 
 def derivation(offer: Offer) -> list[tuple[str, str, str]]:
