@@ -60,10 +60,10 @@ def about(gpu: str, numerics: str) -> dict[str, str]:
     return {"date": date.today().isoformat(), "gpu": gpu, "numerics": numerics, "python": platform.python_version(), **versions}
 
 
-def write(results: list[Result], facts: dict[str, str], folder: Path) -> Path:
-    """Writes <gpu>-<date>-<numerics>.json and .md. Returns the path of the table."""
+def write(results: list[Result], facts: dict[str, str], folder: Path, kind: str = "") -> Path:
+    """Writes <kind><gpu>-<date>-<numerics>.json and .md. Returns the path of the table."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = folder / f"{facts['gpu'].split()[-1].lower()}-{facts['date']}-{facts['numerics']}"
+    stem = folder / f"{kind}{facts['gpu'].split()[-1].lower()}-{facts['date']}-{facts['numerics']}"
     rows = [{k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(r).items()} for r in results]
     stem.with_suffix(".json").write_text(json.dumps({"schema": 1, "about": facts, "results": rows}, indent=1) + "\n")
     stem.with_suffix(".md").write_text("\n".join(_table(results, facts)) + "\n")

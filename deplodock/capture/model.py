@@ -29,11 +29,12 @@ INPUTS = ("input_ids", "pixel_values", "input_features", "decoder_input_ids")
 
 
 def model_example(folder: Path | str, layer: int | None = None, sequence: int = 128, batch: int = 1, dtype: str | None = None,
-                  device: torch.device | str = "cpu", seed: int = 0) -> tuple[nn.Module, tuple, dict]:
+                  device: torch.device | str = "cpu", seed: int | None = 0) -> tuple[nn.Module, tuple, dict]:
     """A model, or its layer of that number, and what it is called with: arguments and keyword arguments.
 
     sequence: tokens; the other sizes are the configuration's. dtype: of the weights (f32, bf16, f16); without it the
-    configuration's. A layer is called with what the model calls it with, drawn tokens in.
+    configuration's. seed: None for weights that hold nothing. A layer is called with what the model calls it with, drawn
+    tokens in.
 
     NoModel for a folder without a readable config.json, UnsupportedModel for one that transformers cannot build or call,
     BadWeights for safetensors files that are damaged or do not fit, UsageError for a layer that the model lacks,
@@ -153,7 +154,7 @@ def _parameters_on_meta():
         yield
 
 
-def _drawn(modules, model: nn.Module, device, seed: int) -> None:
+def _drawn(modules, model: nn.Module, device, seed: int | None) -> None:
     """Draws those parameters of modules that hold nothing yet; parameters that are one tensor stay one."""
     names = {id(p): name for name, p in model.named_parameters()}
     for module in modules:
@@ -161,14 +162,14 @@ def _drawn(modules, model: nn.Module, device, seed: int) -> None:
             if p is None or not p.is_meta:
                 continue
             name = names[id(p)]
-            generator = torch.Generator(device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-            drawn = torch.empty(p.shape, dtype=p.dtype, device=device).normal_(generator=generator)
-            if p.ndim > 1:
-                embeds = isinstance(module, nn.Embedding)
-                drawn *= 1 if embeds else math.prod(p.shape[1:]) ** -0.5
-            else:
-                drawn = 1 + 0.1 * drawn if key == "weight" else 0.1 * drawn
-            made = nn.Parameter(drawn, requires_grad=False)
+            made = torch.empty(p.shape, dtype=p.dtype, device=device)
+            if seed is not None:
+                made.normal_(generator=torch.Generator(device).manual_seed(zlib.crc32(f"{seed} {name}".encode())))
+                if p.ndim > 1:
+                    made *= 1 if isinstance(module, nn.Embedding) else math.prod(p.shape[1:]) ** -0.5
+                else:
+                    made = 1 + 0.1 * made if key == "weight" else 0.1 * made
+            made = nn.Parameter(made, requires_grad=False)
             names[id(made)] = name
             for other in model.modules():
                 for k, q in other._parameters.items():
@@ -178,9 +179,9 @@ def _drawn(modules, model: nn.Module, device, seed: int) -> None:
 
 # ---- what it is called with ------------------------------------------------------------------------------------------
 
-def _inputs(model: nn.Module, config, batch: int, sequence: int, device, seed: int) -> dict:
+def _inputs(model: nn.Module, config, batch: int, sequence: int, device, seed: int | None) -> dict:
     """Drawn inputs for those of INPUTS that the model's forward takes, and no cache."""
-    generator = torch.Generator(device).manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed or 0)
     takes = inspect.signature(model.forward).parameters
     text = config.get_text_config()
     vision = getattr(config, "vision_config", config)
@@ -221,7 +222,7 @@ class _Reached(Exception):
     """The layer is about to be called."""
 
 
-def _called_with(model: nn.Module, layer: nn.Module, given: dict, device, seed: int) -> tuple[tuple, dict]:
+def _called_with(model: nn.Module, layer: nn.Module, given: dict, device, seed: int | None) -> tuple[tuple, dict]:
     """What a layer is called with, found by running the model up to it; only what runs is drawn."""
     found: list[tuple[tuple, dict]] = []
 
