@@ -66,3 +66,13 @@ def test_results_become_a_table_and_json(tmp_path):
     assert "**BROKEN**" in text and "failed: LaunchFailed: gone" in text and "trace" not in text
     found = json.loads(table.with_suffix(".json").read_text())
     assert found["results"][1]["us"] is None and found["results"][0]["us"] == 10 and math.isclose(found["results"][0]["error"], 1e-7)
+
+
+def test_models_are_cases():
+    from benchmarks.models import cases as models
+    found = models()
+    assert Counter(c.layer is None for c in found) == {False: 12, True: 2}
+    case = next(c for c in found if c.name == "tinyllama-1.1b.layer.s32" and c.dtype == "bf16")
+    module, example = case.example()
+    assert [tuple(t.shape) for t in example] == [(1, 32, 2048), (1, 32, 64), (1, 32, 64)] and example[0].dtype is torch.bfloat16
+    assert len(list(module.parameters())) == 9
