@@ -50,6 +50,8 @@ class Fact:
 
 lacks = Fact("lacks", "the body does not depend on the axes", "(= (bigint 0) (& (free {1}) (bound {0})))",
              lambda k, b: b.free.isdisjoint(k))
+depends = Fact("depends", "the body depends on one of the axes, as far as is known", "(!= (bigint 0) (& (free {1}) (bound {0})))",
+               lambda k, b: not b.free.isdisjoint(k), economy=True)
 of_dtype = Fact("of_dtype", "the body has the dtype", "(= {1} (dtype {0}))", lambda b, d: dtype(b) == d)
 floating = Fact("floating", "a dtype of floats, whose sums do not wrap around", "(floating {0})", lambda d: d.is_float)
 float_literals = Fact("float_literals", "a dtype of floats, as the literals that the law makes are", "(floating {0})",
@@ -57,6 +59,8 @@ float_literals = Fact("float_literals", "a dtype of floats, as the literals that
 sixteen_bit = Fact("sixteen_bit", "bf16 or f16", "(sixteen_bit {0})", lambda d: d.is_16bit)
 parameter = Fact("parameter", "the body depends on parameters only", "(parameter {0})", economy=True)
 given = Fact("given", "an input, a value of parameters only, or a product of such", "(given {0})", economy=True)
+few_inputs = Fact("few_inputs", "at most three inputs in both products: n matrices can be grouped in about 4ⁿ ways",
+                  "(<= (+ (inputs {0}) (inputs {1})) 3)", economy=True)
 few_factors = Fact("few_factors", "the product has at most six factors: n can be grouped in about 3ⁿ ways",
                    "(<= (+ (factors {0}) (+ (factors {1}) (factors {2}))) 6)", economy=True)
 worth_factoring = Fact("worth_factoring", "not the literal 0, of which all multiples are equal; at most six factors", "(<= (factors {0}) 6)",
@@ -107,7 +111,7 @@ _BOUNDED = "sin cos tanh sigmoid erf".split()
 _KEEPS = "neg abs sign floor ceil round trunc".split()
 
 FUNCTIONS = {
-    "free (Body) BigInt": "(& old new)", "factors (Body) i64": "(max old new)",
+    "free (Body) BigInt": "(& old new)", "factors (Body) i64": "(max old new)", "inputs (Body) i64": "(min old new)",
     "reads (Indices) BigInt": "(& old new)",
     "bound (i64) BigInt": "", "extent (i64) i64": "", "stored (Tensor) String": "", "dtype (Body) String": "",
 }
@@ -181,6 +185,13 @@ PARAMETER = """
 (= e (Cast d a)) (given a) => (given e)
 (= e (Fold1 "sum" k (Op2 "mul" a b))) (given a) (given b) => (given e)"""
 
+# Inputs in a product of products of what is given; a value of parameters only counts as none.
+INPUTS = """
+(parameter e) => (set (inputs e) 0)
+(= e (Load (Buffer n) i)) => (set (inputs e) 1)
+(= e (Cast d a)) (= x (inputs a)) => (set (inputs e) x)
+(= e (Fold1 "sum" k (Op2 "mul" a b))) (= x (inputs a)) (= y (inputs b)) => (set (inputs e) (+ x y))"""
+
 # Factors of a product, counted up to 7; 1 is none, as a·1 = a would count without end; 0 is all that fit, as a·0 = b·0.
 FACTORS = """
 (= e (Load t i)) => (set (factors e) 1)
@@ -250,6 +261,6 @@ ASSUMED = """
 
 def analyses(numerics: str) -> list[str]:
     """The rules that derive facts, in a numerics mode: strict assumes nothing."""
-    text = FREE + DTYPE + PARAMETER + FACTORS + PROVED + ("" if numerics == "strict" else ASSUMED)
+    text = FREE + DTYPE + PARAMETER + INPUTS + FACTORS + PROVED + ("" if numerics == "strict" else ASSUMED)
     rules = (line.split(" => ") for line in text.splitlines() if line)
     return [f"(rule ({when}) ({then}) :ruleset analysis)" for when, then in rules]

@@ -18,15 +18,17 @@ from deplodock.ir.plan import Output
 from deplodock.target import Target
 from extract.cost import Cost, Refused, cost, size
 from extract.program import Program
+from extract.spelled import spelled
 from extract.structure import assemble, folds, leaves, loops, narrow, orbit, product, product_of, streams, tops
 from rules.finishing import round_operand
 
 BEST = 3
 """Bodies kept of each class for each set of fold classes; more changed no plan of the suite (tests/extract)."""
-COMBINATIONS = 300_000
-"""Combinations that are tried before the search only completes what has no body yet: half a minute. A decoder layer
-takes 20,000.
-"""
+COMBINATIONS = 500_000
+"""Combinations that are tried before the search only completes what has no body yet: 3 s. A decoder layer takes 60,000, or
+300,000 with masks and rotations that are computed in it."""
+BODIES = 20_000
+"""Bodies that are priced before the same: 10 s. A decoder layer takes 6,000 to 11,000."""
 SIBLINGS = 4
 """Products that may share a loop over one operand: query, key, value, and one more."""
 ROWS_TOGETHER = 2
@@ -58,12 +60,14 @@ class Candidate:
 
 @dataclass(slots=True)
 class Partial:
-    """A body of a class. picks: the bodies it uses of the classes in which a choice matters. kind: the classes of its
-    folds at the top, and below them."""
+    """A body of a class. classes, picks: the classes in which a choice matters of which it uses a body, and these bodies,
+    as bits: two bodies agree if they have as many picks in common as classes. kind: the classes of its folds at the top,
+    and below them."""
     body: Term
     need: frozenset[Buffer]
     seconds: float
-    picks: dict[int, Term]
+    classes: int
+    picks: int
     kind: tuple[frozenset[int], frozenset[int]]
     leaf: bool
     serial: int
@@ -78,7 +82,7 @@ class Statistics:
     @property
     def cut_short(self) -> bool:
         """Whether the search has stopped looking for more than one body of a class."""
-        return self.counts["combinations"] > COMBINATIONS
+        return self.counts["combinations"] > COMBINATIONS or self.counts["bodies"] > BODIES
 
     def __str__(self) -> str:
         return ", ".join(f"{n} {what}" for what, n in sorted(self.counts.items()))
@@ -94,48 +98,57 @@ class Search:
         self.fold_class: dict[Fold, int] = {}
         self.narrow_as: dict[Term, Dtype] = {}
         self.statistics = Statistics()
-        self.tracked = self._tracked()
+        self.bit = {c: 1 << i for i, c in enumerate(self._tracked())}
+        self.picked = 0
 
     def run(self) -> None:
         p = self.program
         for c in p.order:
             for leaf in p.leaf[c]:
-                self._add(c, leaf, {}, leaf=True)
+                self._add(c, leaf, 0, 0, leaf=True)
         done: dict[tuple[int, int], int] = {}
         moved = True
         while moved:
             moved = False
             for c in p.order:
                 for j, node in enumerate(p.nodes(c)):
-                    if self.statistics.cut_short and any(not x.leaf for x in self.partials[c]):
-                        break
                     below = [self.partials[x.number] for x in children(node)]
+                    short = self.statistics.cut_short
+                    if short and any(not x.leaf for x in self.partials[c]):
+                        break
+                    if short:
+                        below = [sorted(xs, key=lambda x: (x.seconds, x.serial))[:BEST] for xs in below]
                     known, done[c, j] = done.get((c, j), -1), len(self.tried)
-                    newest = max((x[-1].serial for x in below if x), default=0)
-                    if newest > known:
-                        for parts in itertools.product(*map(list, below)):
-                            if any(x.serial > known for x in parts) or not parts:
-                                moved |= self._combine(c, node, parts)
+                    newest = max((x.serial for xs in below for x in xs), default=0)
+                    if newest <= known:
+                        continue
+                    for parts in itertools.product(*map(list, below)):
+                        if not parts or max(x.serial for x in parts) > known:
+                            moved |= self._combine(c, node, parts)
+                            if not short and self.statistics.cut_short:
+                                done[c, j], moved = known, True
+                                break
 
     def bodies(self, c: int) -> list[Term]:
         return [x.body for x in self.partials[c]]
 
-    def _tracked(self) -> set[int]:
+    def _tracked(self) -> list[int]:
         """Classes of which one body may use one spelling only: those with a fold or a load, and those on a cycle."""
         p = self.program
         found = {c for c in p.order if c not in p.folded
                  and any(isinstance(n, (Fold, Load)) for n in p.egraph.bodies[c])}
-        return found | _cyclic({c: {x.number for n in p.nodes(c) for x in children(n)} for c in p.order})
+        return sorted(found | _cyclic({c: {x.number for n in p.nodes(c) for x in children(n)} for c in p.order}))
 
     def _combine(self, c: int, node: Term, parts: tuple[Partial, ...]) -> bool:
         self.statistics.counts["combinations"] += 1
-        picks: dict[int, Term] = {}
-        for x in sorted((x.picks for x in parts), key=len, reverse=True):
-            if any(picks.get(k, t) is not t for k, t in x.items()):
+        classes = picks = 0
+        for x in parts:
+            if (both := classes & x.classes) and both.bit_count() != (picks & x.picks).bit_count():
                 self.statistics.counts["with two spellings"] += 1
                 return False
-            picks = {**picks, **x} if picks else x
-        if c in picks:
+            classes |= x.classes
+            picks |= x.picks
+        if classes & self.bit.get(c, 0):
             return False
         body = assemble(node, tuple(x.body for x in parts)) if parts else node
         if isinstance(body, Fold):
@@ -146,9 +159,9 @@ class Search:
                     return False
             body = self._on_tensor_cores(body)
             self.fold_class.setdefault(body, c)
-        return self._add(c, body, picks)
+        return self._add(c, body, classes, picks)
 
-    def _add(self, c: int, body: Term, picks: dict[int, Term], leaf: bool = False) -> bool:
+    def _add(self, c: int, body: Term, classes: int, picks: int, leaf: bool = False) -> bool:
         if (c, body) in self.tried:
             return False
         self.tried.add((c, body))
@@ -167,8 +180,11 @@ class Search:
             others[:] = [o for o in others if o.leaf or not self.beats(need, priced.seconds, o.need, o.seconds)]
         if c in p.narrow:
             self.narrow_as.setdefault(body, p.narrow[c])
-        made = Partial(body, need, priced.seconds, {**picks, c: body} if c in self.tracked else picks,
-                       self._kind(body), leaf, len(self.tried))
+        if c in self.bit:
+            classes |= self.bit[c]
+            picks |= 1 << self.picked
+            self.picked += 1
+        made = Partial(body, need, priced.seconds, classes, picks, self._kind(body), leaf, len(self.tried))
         others.append(made)
         alike = [o for o in others if o.kind == made.kind and not o.leaf]
         if not leaf and len(alike) > self.limit:
@@ -227,6 +243,9 @@ def candidates(program: Program, search: Search) -> list[Candidate]:
             made = _candidate((Output(b, axes, p.widened(body)),), target)
             if made is not None:
                 single[b].append(made)
+        if not single[b]:  # the search was cut short, or found only what reads later tensors
+            made = _candidate((Output(b, axes, p.widened(spelled(p, b))),), target)
+            single[b] += [made] if made is not None else []
     several = _several(program, single, target)
     counts["kernels of one tensor"] = sum(map(len, single.values()))
     counts["kernels of several"] = len(several)

@@ -63,6 +63,7 @@ class Program:
 
     def __post_init__(self):
         self._nodes: dict[int, tuple[Term, ...]] = {}
+        self._widened: dict[tuple[Term, tuple[Term, ...]], Term] = {}
         self._tensors()
         self.small = smallest(self.egraph, self.buffers)
         for b, (c, axes) in self.own.items():
@@ -199,14 +200,19 @@ class Program:
     def widened(self, t: Term, operands: tuple[Term, ...] = ()) -> Term:
         """A body that reads constants in f32 but for the operands of products on tensor cores."""
         match t:
+            case _ if not self.wide:
+                return t
             case Cast(Dtype.f32, Load(b, indices)) if b in self.wide:
                 return t if t in operands else Load(self.wide[b], indices)
             case Fold() if (p := product(t)) and p.mma:
                 operands = p.left + p.right
             case Op("mul"): pass
             case _: operands = ()
-        below = children(t)
-        return assemble(t, tuple(self.widened(c, operands) for c in below)) if below else t
+        if (t, operands) not in self._widened:
+            below = children(t)
+            made = assemble(t, tuple(self.widened(c, operands) for c in below)) if below else t
+            self._widened[t, operands] = made
+        return self._widened[t, operands]
 
     # ---- classes -----------------------------------------------------------------------------------------------------
 

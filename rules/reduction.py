@@ -5,8 +5,8 @@ fact more.
 """
 from __future__ import annotations
 
-from deplodock.facts import (assumed_finite, extent, float_literals, floating, given, lacks, live, nonempty, of_dtype,
-                             parameter, positive)
+from deplodock.facts import (assumed_finite, depends, extent, few_inputs, float_literals, floating, given, lacks, live,
+                             nonempty, of_dtype, parameter, positive)
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Body, exp, op, recip, where
 from deplodock.law import Axes, Int, Value, law, literal, online_sum, reduce, rewrite, shifted
@@ -14,8 +14,8 @@ from deplodock.law import Axes, Int, Value, law, literal, online_sum, reduce, re
 
 @law("reassociates")
 def sum_pull_out(a: Body, b: Body, k: Axes):
-    """Σₖ a·b = a·Σₖ b   when a does not depend on k, and is finite or assumed so"""
-    return rewrite(reduce("sum", k, a * b)).to(a * reduce("sum", k, b), lacks(k, a), assumed_finite(a))
+    """Σₖ a·b = a·Σₖ b   when a does not depend on k, and is finite or assumed so, and b does"""
+    return rewrite(reduce("sum", k, a * b)).to(a * reduce("sum", k, b), lacks(k, a), assumed_finite(a), depends(k, b))
 
 
 @law("reassociates")
@@ -52,9 +52,10 @@ def max_scale(a: Body, c: Value, k: Axes, d: Dtype):
 
 @law("reassociates")
 def matmul_assoc(a: Body, b: Body, c: Body, j: Axes, k: Axes):
-    """Σₖ (Σⱼ a·b)·c = Σⱼ a·(Σₖ b·c)   when k ∉ a, j ∉ c; of inputs and parameters, as elsewhere it explodes"""
+    """Σₖ (Σⱼ a·b)·c = Σⱼ a·(Σₖ b·c)   when k ∉ a, j ∉ c; of few inputs, as elsewhere it explodes"""
     return rewrite(reduce("sum", k, reduce("sum", j, a * b) * c)).to(
-        reduce("sum", j, a * reduce("sum", k, b * c)), given(b), given(c), lacks(k, a), lacks(j, c))
+        reduce("sum", j, a * reduce("sum", k, b * c)), given(b), given(c), few_inputs(b, c), depends(j, b), depends(k, c),
+        lacks(k, a), lacks(j, c))
 
 
 @law("reassociates")

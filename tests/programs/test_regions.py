@@ -73,7 +73,8 @@ def test_equal_regions_run_the_same_kernels_over_their_own_tensors(blocks):
     assert all(text.setdefault(k.name, k.text) == k.text for k in x.cuda) and len(text) < len(x.cuda)
     made = [b.name for k in (*plan.once, *plan.kernels) for b in k.writes]
     assert len(made) == len(set(made))
-    assert len(plan.once) == 1, "the cosine of a parameter that all regions read"
+    cosines = [k for k in plan.once if "cos" in str(k.outs[0].body)]
+    assert len(cosines) == 1, "of a parameter, which all regions read"
     assert plan_slab(plan.kernels, frozenset(b.name for b in plan.outputs)).size < 8 * 256
     assert wrong(x) == []
 

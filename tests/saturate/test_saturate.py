@@ -80,6 +80,15 @@ def test_numerics_modes_admit_tags():
     assert sizes["strict"].egraph.size < sizes["default"].egraph.size == sizes["fast"].egraph.size
 
 
+@pytest.mark.parametrize("code, most", [
+    ("F.layer_norm(torch.ones(3, 9) * torch.randn(()), (9,))", 100), ("x = torch.randn(8, 8)\nfor _ in range(4): x = x @ x\nx", 500),
+    ("x = torch.randn(8, 8)\nfor _ in range(8): x = x @ torch.randn(8, 8)\nx", 200)])
+def test_what_brings_nothing_makes_nothing_explode(code, most):
+    """Sums over what no factor depends on, powers of a matrix, long chains of products."""
+    s = saturate(entered(code))
+    assert s.stopped == "fixpoint" and s.egraph.size < most
+
+
 # ---- planted mistakes ------------------------------------------------------------------------------------------------
 
 PROGRAMS = ("a = torch.randn(6,6)\na @ a @ a", "x = torch.randn(5,8)\nF.softmax(x @ x.T, -1) @ x",
