@@ -61,7 +61,7 @@ class Shape:
         """None for a kernel that computes nothing, since its outputs are empty."""
         if not parts:
             return None
-        main = max(parts, key=lambda p: (work(p), -parts.index(p)))
+        main = max(parts, key=lambda p: (bool(p.loops), work(p), -parts.index(p)))
         found = [(l, p) for l in every(main.loops) for p in l.products]
         chained = [(l, p) for l, p in found if any(i.products for i in every(l.inside))]
         total = sum(b.dtype.bytes * math.prod(a.extent for a in b.axes) for p in parts for b in p.flat.views)
@@ -184,6 +184,10 @@ class Shape:
             span = r["vec"] * r["lanes"] * r["warps"]
             knobs |= {f"tile.{a.name}": round_up(a.extent, span), f"vec.{a.name}": r["vec"],
                       f"lanes.{a.name}": r["lanes"], f"warps.{a.name}": r["warps"]}
+        for a in (part.axes[-1] for part in self.parts if part.axes and not part.loops):
+            if f"tile.{a.name}" not in knobs:
+                knobs |= {f"tile.{a.name}": r["vec"] * r["lanes"] * r["warps"], f"vec.{a.name}": r["vec"],
+                          f"lanes.{a.name}": r["lanes"], f"warps.{a.name}": r["warps"]}
         if self.rows and r["per_block"] > 1:
             a = self.rows[-1]
             knobs |= {f"tile.{a.name}": r["per_block"], f"lanes.{a.name}": r["per_block"]}
