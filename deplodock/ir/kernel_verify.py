@@ -222,10 +222,16 @@ def _role_texts(k: Kernel) -> list[tuple[Stmt, ...]]:
 
 
 def _spans(k: Kernel, body: tuple[Stmt, ...]) -> None:
-    """Each span lives from its first mention to its last, and through every loop that mentions it."""
+    """Each span lives from its first mention to its last, and through every loop that mentions it. A condition
+    around mentions, as of a part's blocks, makes it no longer."""
     source = _sources(k, body)
     life: dict[str, tuple[int, int]] = {}
     clock = 0
+
+    def live(names: set[str], first: int, last: int) -> None:
+        for n in names:
+            a, b = life.get(n, (first, last))
+            life[n] = (min(a, first), max(b, last))
 
     def visit(stmts: tuple[Stmt, ...]) -> set[str]:
         nonlocal clock
@@ -233,14 +239,13 @@ def _spans(k: Kernel, body: tuple[Stmt, ...]) -> None:
         for s in stmts:
             clock += 1
             start = clock
-            mine = set().union(*(_mentions(e, source) for e in expressions(s)), set())
+            mine = set().union(*(_mentions(e, source) for e in expressions(s)))
+            live(mine, start, start)
             for inner in bodies(s):
                 mine |= visit(inner)
-            clock += 1
-            first, last = (start, clock) if isinstance(s, Loop) else (None, None)
-            for n in mine:
-                a, b = life.get(n, (start, start))
-                life[n] = (min(a, first or start), max(b, last or start))
+            if isinstance(s, Loop):
+                clock += 1
+                live(mine, start, clock)
             seen |= mine
         return seen
 

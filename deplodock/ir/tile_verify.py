@@ -106,7 +106,8 @@ class _Verifier:
             case Slice(d, x):
                 self.require(x.layout.holds(d.layout), f"{d.name} is no part of {x.name}")
             case Convert(d, x):
-                self.require(d.layout.axes >= x.layout.axes, f"{d.name} lacks axes of {x.name}")
+                self.require(all(d.layout.extent(a) == x.layout.extent(a) for a in x.layout.axes),
+                             f"{d.name} is only a part of {x.name}")
             case Exchange(d, x, axis):
                 self.require(d.layout == x.layout and x.layout.extent(axis) == 2,
                              f"{x.name} has no two halves along {axis}")

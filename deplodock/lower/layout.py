@@ -117,6 +117,14 @@ def outer_operand(acc: Layout, axes: Collection[str], k: str, slice_: int, k_fir
     return Layout(along_k + part.regs if k_first else part.regs + along_k, part.lane, part.warp)
 
 
+def widened(part: Layout, whole: Layout) -> Layout:
+    """The layout of a tile that is as long as `whole` is along its axes, and of which `part` is a slice: what a slice
+    lacks is repeats."""
+    more = tuple((a, part.extent(a), whole.extent(a) // part.extent(a)) for a in sorted(whole.axes)
+                 if whole.extent(a) > part.extent(a))
+    return Layout(part.regs + more, part.lane, part.warp)
+
+
 # ---- read off a layout -----------------------------------------------------------------------------------------------
 
 def run(layout: Layout, axis: str, most: int) -> int:

@@ -22,6 +22,7 @@ from deplodock.ir.tile import (Access, Check, Compare, Convert, Coord, Copy, Exc
                                LoadShared, Map, Mask, Predicate, Reg, SharedTile, Slice)
 from deplodock.lower.box import box
 from deplodock.lower.flatten import outer_folds
+from deplodock.lower.layout import widened
 from deplodock.lower.ranges import int_range
 from deplodock.lower.structure import affine, negated, slack
 from deplodock.lower.tile_scope import Scope
@@ -200,14 +201,22 @@ def fit(s: Scope, a: Reg | Const, layout: Layout) -> Reg | Const:
     """A tile that exists, in the layout wanted: itself, some of its registers, or a trip through shared memory."""
     if isinstance(a, Const) or a.layout == layout:
         return a
-    if a.layout.holds(layout):
-        made = s.reg("slice", a.dtype, layout)
-        off = tuple((x, s.bind[x].off) for x in s.order if x in a.layout.axes)
-        s.emit(Slice(made, a, off))
-    else:
-        made = s.reg("t", a.dtype, layout)
-        s.emit(Convert(made, a))
+    if not a.layout.holds(layout):
+        a = _converted(s, a, widened(layout, a.layout))
+    if a.layout == layout:
+        return a
+    made = s.reg("slice", a.dtype, layout)
+    s.emit(Slice(made, a, tuple((x, s.bind[x].off) for x in s.order if x in a.layout.axes)))
     return made
+
+
+def _converted(s: Scope, a: Reg, layout: Layout) -> Reg:
+    """A tile in another layout, for all slices of a chunk at once: they are made by the same statements, one by one."""
+    home = next(lv for lv in s.levels if lv.stmts is s.levels[-1].stmts)
+    if (a, layout) not in home.memo:
+        home.memo[a, layout] = s.reg("t", a.dtype, layout)
+        s.emit(Convert(home.memo[a, layout], a))
+    return home.memo[a, layout]
 
 
 def gathered(s: Scope, i: Index, layout: Layout | None) -> tuple[Index, tuple[Coord, ...]]:

@@ -208,6 +208,26 @@ def norm_then_matmul(M, N, K, d=bf16):
     return kernel("norm_then_matmul", (tensor("y", d, m, n), fold("sum", (k,), (wide(row) * wide(load(w, n, k)),))))
 
 
+def residual_norm_matmul(M, N, K, A, E, d=bf16):
+    """A product and a residual, which are the operand of another product and of the sum beside it."""
+    m, n, k, a, e = Axis("m", M), Axis("n", N), Axis("k", K), Axis("a", A), Axis("e", E)
+    x, w, r, g = tensor("x", d, a, m, e), tensor("w", d, k, a, e), tensor("r", d, m, k), tensor("g", d, n, k)
+    row = fold("sum", (a, e), (wide(load(x, a, m, e)) * wide(load(w, k, a, e)),)) + wide(load(r, m, k))
+    scale = rsqrt(fold("sum", (k,), (row * row,)) * c(1.0 / K) + c(1e-6))
+    product = fold("sum", (k,), (row * wide(load(g, n, k)),))
+    return kernel("residual_norm_matmul", (tensor("y", d, m, n), scale * product))
+
+
+def norm_then_projections(M, Q, V, K, d=bf16):
+    """Two outputs, as of projections, of a row that is normalised first."""
+    m, q, v, k = Axis("m", M), Axis("q", Q), Axis("v", V), Axis("k", K)
+    x, g, wq, wv = tensor("x", d, m, k), tensor("g", d, k), tensor("wq", d, q, k), tensor("wv", d, v, k)
+    row = cast(d, wide(load(x, m, k)) * mean_square(x, m, k) * wide(load(g, k)))
+    product = lambda w, n: fold("sum", (k,), (wide(row) * wide(load(w, n, k)),))
+    y, h = tensor("y", d, m, q), tensor("h", d, m, v)
+    return kernel("norm_then_projections", (y, product(wq, q)), (h, product(wv, v)))
+
+
 def gate_up(M, N, K, d=bf16, norm=False):
     m, n, k = Axis("m", M), Axis("n", N), Axis("k", K)
     x, wg, wu = tensor("x", d, m, k), tensor("wg", d, n, k), tensor("wu", d, n, k)

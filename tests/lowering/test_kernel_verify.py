@@ -96,3 +96,9 @@ def test_what_warps_agree_on_may_meet():
     verify_kernel(kernel(If(Binary("==", WARP, Int(0)), (do("dd_syncwarp"),)),
                          If(Binary("==", WARP // 4, Int(0)), (do("dd_wgmma_fence"), do("dd_bar", 2, 128))),
                          Roles(96, (do("dd_bar", 1, 96),), (do("dd_regs_dec", template=(40,)),))))
+
+
+def test_what_one_part_reads_and_then_writes_may_lie_in_one_place():
+    fill, other = do("dd_sts4", Name("tile"), Address("a", Int(0))), do("dd_sts4", Name("other"), Address("a", Int(0)))
+    verify_kernel(kernel(A, If(Binary("==", Name("block", 2), Int(0)), (fill, SYNC, other)),
+                         spans=(TILE, Span("other", 0, 512))))
