@@ -60,7 +60,7 @@ class Case:
         made = self._extended([torch.randn(s, generator=generator, device=device) for s in self.shapes], device)
         return tuple(t.to(DTYPES[self.dtype]) for t in made)
 
-    def walls(self, program, module, inputs) -> tuple[float, float] | None:
+    def walls(self, ours, eager) -> tuple[float, float] | None:
         """How long a call of either side takes where device time cannot be told from CUDA graphs: it can."""
         return None
 

@@ -68,10 +68,10 @@ class ModelCase:
     def inputs(self, device: str) -> tuple[torch.Tensor, ...]:
         return self.module(device).tensors
 
-    def walls(self, program, module: Called, inputs: tuple[torch.Tensor, ...]) -> tuple[float, float] | None:
+    def walls(self, ours, eager) -> tuple[float, float] | None:
         """Microseconds of a call of a whole model, ours and eager's, host included: eager's mask code cannot be captured
         in a CUDA graph. None for a layer."""
-        return None if self.layer is not None else walls(lambda: program(*inputs), lambda: module(*inputs))
+        return None if self.layer is not None else walls(ours, eager)
 
 
 def cases(only: str = "") -> list[ModelCase]:

@@ -19,13 +19,15 @@ SLOW = 5.0
 @dataclass
 class Result:
     """One case. error, eager_error: against float64; allowed: the promise's bound; excess: the worst element, over what is
-    allowed to it. Times are microseconds a call. failure: what went wrong, if the case did not get to its end."""
+    allowed to it. Times are microseconds a call. reads: which of the case's
+    inputs the program reads. failure: what went wrong, if the case did not get to its end."""
     case: Case
     ok: bool = False
     error: float = math.nan
     eager_error: float = math.nan
     allowed: float = math.nan
     excess: float = math.nan
+    reads: tuple[int, ...] = ()
     kernels: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     us: float = math.nan

@@ -56,7 +56,7 @@ def test_a_failure_is_a_result():
 
 def test_results_become_a_table_and_json(tmp_path):
     a, b, c = (Case(n, "softmax", ((1, 2),), "f32") for n in ("good", "bad", "broken"))
-    results = [Result(a, True, 1e-7, 2e-7, 4e-7, 0.5, ["k"], {}, 10, 9, 20, 15, 14, 30), Result(b, False, 1e-3, 2e-7, 4e-7, 9, ["k"]),
+    results = [Result(a, True, 1e-7, 2e-7, 4e-7, 0.5, (0,), ["k"], {}, 10, 9, 20, 15, 14, 30), Result(b, False, 1e-3, 2e-7, 4e-7, 9, (0,), ["k"]),
                Result(c, failure="LaunchFailed: gone\ntrace")]
     table = write(results, {"gpu": "NVIDIA H200", "date": "2026-11-30", "numerics": "default", "torch": "2.13"}, tmp_path)
     assert table.name == "h200-2026-11-30-default.md"
@@ -74,5 +74,5 @@ def test_models_are_cases():
     assert Counter(c.layer is None for c in found) == {False: 12, True: 2}
     case = next(c for c in found if c.name == "tinyllama-1.1b.layer.s32" and c.dtype == "bf16")
     module, example = case.example()
-    assert [tuple(t.shape) for t in example] == [(1, 32, 2048), (1, 32, 64), (1, 32, 64)] and example[0].dtype is torch.bfloat16
+    assert [tuple(t.shape) for t in example] == [(1, 32, 2048), (1, 32, 64), (1, 32, 64), (1, 32)] and example[0].dtype is torch.bfloat16
     assert len(list(module.parameters())) == 9
