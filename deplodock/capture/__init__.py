@@ -23,6 +23,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_structure, tree_unf
 
 from deplodock.capture.build import unique
 from deplodock.capture.code import Text, as_forward
+from deplodock.capture.closed import is_mask
 from deplodock.capture.constants import find_constants
 from deplodock.capture.export import decompose, export, leaves
 from deplodock.capture.graph import absent_outputs, outputs_of, translate
@@ -237,7 +238,9 @@ def _captured(exported: ExportedProgram, inputs, names, prefix: str = "", text: 
     order = [p for p in tensors if p not in paths]
     tensors = {p: t for p, t in tensors.items() if isinstance(t, torch.Tensor)}
     decomposed = decompose(exported, set(TABLE))
-    constants = find_constants(decomposed, TABLE)
+    masks = {s.arg.name: tensors[s.arg.name] for s in exported.graph_signature.input_specs
+             if s.kind == InputKind.CONSTANT_TENSOR and is_mask(tensors[s.arg.name])}
+    constants = find_constants(decomposed, TABLE, masks)
     device = next((t.device for t in tensors.values()), torch.device("cpu"))
     for node, value in constants.tensors.items():
         tensors[node.name], paths[node.name] = value.to(device), f"constant.{node.name}"

@@ -68,6 +68,11 @@ def closed_form(t: torch.Tensor) -> Form | None:
     return _affine(core) or _choice(core)
 
 
+def is_mask(t: torch.Tensor) -> bool:
+    """Whether a tensor holds truth values, or one of two values by bounds on positions."""
+    return t.dtype == torch.bool or isinstance(closed_form(t.cpu()), Choice)
+
+
 def emit(c: Call, form: Form) -> Arg:
     """The nodes that compute a form, of the Call's shape and dtype."""
     match form:

@@ -1,4 +1,4 @@
-"""What a program computes from no input and no parameter, evaluated at capture by PyTorch on the CPU.
+"""What a program computes from no input and no parameter, or is given as a mask, evaluated at capture by PyTorch on the CPU.
 
 Model code makes masks and positions from arange, comparisons, cumsum and indexing. What such a part hands to the rest of
 the program becomes a closed form of positions (deplodock/capture/closed.py) where it has one, so that laws see the
@@ -7,7 +7,7 @@ has no row in the capture table, or an integer depends on floats, which another 
 """
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -29,9 +29,13 @@ class Constants:
     unread: frozenset[torch.fx.Node]
 
 
-def find_constants(exported: ExportedProgram, known: Container[str]) -> Constants:
-    """The parts of a graph that depend on no placeholder; known: overload names that may stay in the program."""
-    values: dict[torch.fx.Node, object] = {}
+def find_constants(exported: ExportedProgram, known: Container[str], given: Mapping[str, torch.Tensor]) -> Constants:
+    """The parts of a graph that depend on no placeholder, or only on those in `given`, which nobody can change.
+
+    known: overload names that may stay in the program.
+    """
+    values: dict[torch.fx.Node, object] = {n: given[n.name].cpu() for n in exported.graph.nodes
+                                           if n.op == "placeholder" and n.name in given}
     with torch.no_grad():
         for node in exported.graph.nodes:
             if _may_evaluate(node) and all(n in values for n in node.all_input_nodes):
@@ -43,7 +47,7 @@ def find_constants(exported: ExportedProgram, known: Container[str]) -> Constant
     forms, tensors = {}, {}
     for node in handed:
         part = _upstream(node)
-        stays = all(is_item(n) or n.target.__name__ in known for n in part) and not _rounds(node, part, values)
+        stays = all(is_item(n) or is_operator(n) and n.target.__name__ in known for n in part) and not _rounds(node, part, values)
         form = closed_form(values[node])
         if form is not None and not (stays and len(part) <= _steps(form)):
             forms[node] = form

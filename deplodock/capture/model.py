@@ -14,6 +14,7 @@ import inspect
 import json
 import math
 import zlib
+from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
@@ -21,6 +22,7 @@ from unittest import mock
 import torch
 from torch import nn
 
+from deplodock.capture.closed import is_mask
 from deplodock.errors import BadWeights, NoModel, ToolMissing, UnsupportedModel, UsageError
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
@@ -34,7 +36,7 @@ def model_example(folder: Path | str, layer: int | None = None, sequence: int = 
 
     sequence: tokens; the other sizes are the configuration's. dtype: of the weights (f32, bf16, f16); without it the
     configuration's. seed: None for weights that hold nothing. A layer is called with what the model calls it with, drawn
-    tokens in.
+    tokens in; its mask is a constant.
 
     NoModel for a folder without a readable config.json, UnsupportedModel for one that transformers cannot build or call,
     BadWeights for safetensors files that are damaged or do not fit, UsageError for a layer that the model lacks,
@@ -54,16 +56,20 @@ def model_example(folder: Path | str, layer: int | None = None, sequence: int = 
                          found=f"--layer {layer}", advice=f"pass --layer 0 to --layer {len(layers) - 1}")
     args, named = _called_with(model, layers[layer], given, device, seed)
     _drawn(layers[layer].modules(), model, device, seed)
-    return returning_tensors(layers[layer]), args, named
+    masks = {k: v for k, v in named.items() if isinstance(v, torch.Tensor) and is_mask(v)}
+    return returning_tensors(layers[layer], masks), args, {k: v for k, v in named.items() if k not in masks}
 
 
-def returning_tensors(model: nn.Module) -> nn.Module:
-    """The model, whose forward returns its logits or its last hidden states, else all tensors of what it returned."""
+def returning_tensors(model: nn.Module, fixed: Mapping[str, torch.Tensor] = {}) -> nn.Module:
+    """The model, whose forward returns its logits or its last hidden states, else all tensors of what it returned.
+
+    fixed: arguments that are constants of the program, by name.
+    """
     whole = model.forward
 
     @functools.wraps(whole)
     def forward(*args, **named):
-        out = whole(*args, **named)
+        out = whole(*args, **named, **fixed)
         if isinstance(out, dict):
             main = next((out[k] for k in ("logits", "last_hidden_state") if k in out), None)
             return tuple(v for v in out.values() if isinstance(v, torch.Tensor)) if main is None else main
