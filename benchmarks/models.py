@@ -8,8 +8,6 @@ both sides take turns, timed one by one with what the host adds.
 """
 from __future__ import annotations
 
-import argparse
-import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +17,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from benchmarks.report import about, write
-from benchmarks.suite import GpuProcess, build
+from benchmarks.suite import options, report
 
 FOLDER = Path(__file__).parent / "models"
 LENGTHS = (32, 128, 512)
@@ -96,33 +93,6 @@ def walls(ours, eager) -> tuple[float, float]:
     return ours, eager
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="a part of the cases' names")
-    parser.add_argument("--numerics", default="default", choices=("strict", "default", "fast"))
-    parser.add_argument("--seconds", type=float, default=math.inf, help="wall clock, after which no case is begun")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    args = parser.parse_args()
-    end = time.monotonic() + args.seconds
-
-    from deplodock.cli.program import target_or_default
-    from deplodock.runtime.launch import require_gpu
-    require_gpu()
-    facts, target = about(torch.cuda.get_device_name(), args.numerics), target_or_default(None).name
-    results, gpu = [], GpuProcess()
-    for case in cases(args.only):
-        if time.monotonic() > end:
-            print("out of time")
-            break
-        result, made = build(case, args.numerics, target)
-        if made:
-            result = gpu.measure(result, made, True)
-        results.append(result)
-        print(result.line, flush=True)
-        table = write(results, facts, args.out, "models-")
-    gpu.stop()
-    print(f"wrote {table}")
-
-
 if __name__ == "__main__":
-    main()
+    args = options(__doc__).parse_args()
+    report(cases(args.only), args, "models-")

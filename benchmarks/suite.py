@@ -14,6 +14,7 @@ import os
 import pickle
 import time
 import traceback
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -149,41 +150,55 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {text[0][:300]}\n{traceback.format_exc()[-1500:]}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dtype", nargs="+", default=list(DTYPES), choices=DTYPES)
+def outcomes(todo: list[Case], numerics: str, target: str, workers: int, end: float, timed: bool = True) -> Iterator[Result]:
+    """The results of cases, in order: compiled by a pool, measured one by one. Past `end` (time.monotonic) none is begun."""
+    gpu, pool = GpuProcess(), ProcessPoolExecutor(workers, mp_context=SPAWN)
+    jobs = [pool.submit(build, case, numerics, target) for case in todo]
+    for case, job in zip(todo, jobs):
+        if time.monotonic() > end:
+            print(f"out of time before {case.name} in {case.dtype}")
+            break
+        result, made = _finished(job, case, end)
+        yield gpu.measure(result, made, timed) if made else result
+    gpu.stop()
+    for process in list(pool._processes.values()):
+        process.kill()
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+def options(what: str) -> argparse.ArgumentParser:
+    """What the commands take that measure cases. what: their description."""
+    parser = argparse.ArgumentParser(description=what, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="a part of the cases' names")
     parser.add_argument("--numerics", default="default", choices=("strict", "default", "fast"))
     parser.add_argument("--seconds", type=float, default=math.inf, help="wall clock, after which no case is begun")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--no-times", action="store_true", help="check only")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    args = parser.parse_args()
-    end = time.monotonic() + args.seconds
+    return parser
 
+
+def report(todo: list[Case], args: argparse.Namespace, kind: str = "") -> None:
+    """Measures cases on this machine's GPU and writes their table, anew after every case."""
+    end = time.monotonic() + args.seconds
     from deplodock.cli.program import target_or_default
     from deplodock.runtime.launch import require_gpu
     require_gpu()
     import torch
     facts, target = about(torch.cuda.get_device_name(), args.numerics), target_or_default(None).name
-    todo, results, gpu = cases(args.dtype, args.only), [], GpuProcess()
-    pool = ProcessPoolExecutor(args.workers, mp_context=SPAWN)
-    jobs = [pool.submit(build, case, args.numerics, target) for case in todo]
-    for case, job in zip(todo, jobs):
-        if time.monotonic() > end:
-            print(f"out of time: {len(todo) - len(results)} cases were not begun")
-            break
-        result, made = _finished(job, case, end)
-        if made:
-            result = gpu.measure(result, made, not args.no_times)
+    results, table = [], "nothing"
+    for result in outcomes(todo, args.numerics, target, args.workers, end, not args.no_times):
         results.append(result)
         print(result.line, flush=True)
-        table = write(results, facts, args.out)
-    gpu.stop()
-    for process in list(pool._processes.values()):
-        process.kill()
-    pool.shutdown(wait=False, cancel_futures=True)
+        table = write(results, facts, args.out, kind)
     print(f"wrote {table}")
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--dtype", nargs="+", default=list(DTYPES), choices=DTYPES)
+    args = parser.parse_args()
+    report(cases(args.dtype, args.only), args)
 
 
 def _finished(job: Future, case: Case, end: float) -> tuple[Result, bytes]:
