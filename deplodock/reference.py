@@ -117,6 +117,7 @@ def _prod(x, dims, keepdim):
 
 def _arg(f: Callable) -> Callable:
     def meaning(x, dims, keepdim):
+        x = x.to(torch.uint8) if x.dtype == torch.bool else x        # which argmin and argmax of torch do not take
         if len(dims) == 1:
             return f(x, dims[0], keepdim)
         flat = f(x)

@@ -24,7 +24,8 @@ LAYOUTS = "plain transposed sliced expanded offset".split()
 class Given:
     """A tensor that a case is called with.
 
-    values: normal; special (some elements NaN, infinite, -0, the largest and smallest); positive; unit (between 0 and 1);
+    values: normal; special (some elements NaN, infinite, -0, the largest and smallest); nonfinite (those of them that are NaN,
+    infinite, or -0); positive; unit (between 0 and 1);
     divisor (no zero); index N (from 0 to N - 1) or index -N (from -N); mask (0 and -inf).
     """
     name: str
@@ -58,7 +59,7 @@ class Given:
     def text(self) -> str:
         """An expression that makes a tensor of this shape, dtype and kind."""
         dtype, name = DTYPES[self.dtype], DTYPES[self.dtype]
-        if self.values in ("special", "mask") and math.prod(self.shape) <= 64:
+        if self.values in ("special", "nonfinite", "mask") and math.prod(self.shape) <= 64:
             return f"torch.tensor({self.tensor().tolist()}, dtype={dtype})"
         if dtype == torch.bool:
             return f"torch.randint(0, 2, {self.shape}).bool()"
@@ -100,8 +101,8 @@ def _values(values: str, dtype: torch.dtype, count: int, random: Random) -> torc
             data = data.sigmoid()
     if values == "mask" and dtype.is_floating_point:
         data[torch.rand(count, generator=generator) < 0.3] = -math.inf
-    if values == "special":
-        chosen = specials(dtype)
+    if values in ("special", "nonfinite"):
+        chosen = [s for s in specials(dtype) if values == "special" or not dtype.is_floating_point or s == 0 or not math.isfinite(s)]
         for at in random.sample(range(count), (count + 2) // 3):
             data[at] = random.choice(chosen)
     return data

@@ -14,12 +14,12 @@ import torch
 from deplodock.capture import operators
 from tests.generated.case import DTYPES, NAMES, Case, Given, names_in
 from tests.generated.draw import SIZES, Draw, Refused, call
-from tests.generated.operators import ANY, assignment, evaluated
+from tests.generated.operators import ANY, ROWS, assignment, evaluated
 from tests.generated.rows import DISCRETE, DRAWERS
 
 WEIGHTS = {"pointwise": 0.42, "folds": 0.2, "products": 0.14, "views": 0.16, "indexing": 0.05, "made": 0.03}
 GROUPS: tuple[tuple[float, tuple[str, ...]], ...] = tuple(
-    (WEIGHTS.get(name, 0.05), tuple(module.ROWS)) for name, module in vars(operators).items() if hasattr(module, "ROWS"))
+    (WEIGHTS.get(name, 0.05), tuple(row for row in module.ROWS if row in ROWS)) for name, module in vars(operators).items() if hasattr(module, "ROWS"))
 """How often a step is of each file of the capture table, and its rows."""
 MOVING = frozenset((*operators.views.ROWS, *operators.indexing.ROWS))
 """Rows that round nothing."""

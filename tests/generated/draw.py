@@ -36,7 +36,8 @@ class Refused(Exception):
 class Draw:
     random: Random
     dtype: str = "f32"
-    special: bool = False
+    special: str = ""
+    """The values of tensors, where they are not normal."""
     layouts: bool = False
     empty: bool = False
     """Whether sizes may be 0."""
@@ -63,7 +64,7 @@ class Draw:
     def fresh(self, shape: tuple[int, ...], dtype: str = "", values: str = "") -> Operand:
         """A new tensor that the case is given."""
         layout = self.random.choice(LAYOUTS) if self.layouts else "plain"
-        values = values or ("special" if self.special else "normal")
+        values = values or self.special or "normal"
         g = Given(f"x{len(self.givens)}", dtype or self.dtype, tuple(shape), layout, values, self.random.getrandbits(30))
         self.givens.append(g)
         self.tensors[g.name] = g.tensor()
