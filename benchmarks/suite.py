@@ -89,7 +89,7 @@ def measure_case(result: Result, made, timed: bool) -> None:
     with torch.no_grad():
         module, inputs = case.module("cuda"), case.inputs("cuda")
         program = load(module)
-        held = dict(zip((v.name for v in made.program.parameters), program.parameters))
+        held = program.parameters
         report, = check(program, made.program, [inputs[i] for i in result.reads], held, (module(*inputs),))
         v = report.verdict
         result.ok, result.error, result.eager_error, result.allowed, result.excess = report.ok, v.rel_err, v.eager_rel_err, v.bound, v.excess

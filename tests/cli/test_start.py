@@ -64,7 +64,7 @@ def test_completion_completes():
     (["frobnicate"], "No such verb: 'frobnicate'. Verbs: compile, saturate, run, laws, doctor."),
     (["compile", "--ir", "foo", "-c", "1"], "Invalid value for '--ir'"),
     (["compile", "--frob"], "No such option"),
-    (["compile"], "a program is expected, once: -c CODE, path.py:name, a file of saved Torch IR, or - for standard input"),
+    (["compile"], "a program is expected, once: -c CODE, path.py:name, a folder with a config.json, a file of saved Torch IR, or - for standard input"),
     (["compile", "-c", "1", "x.py:f"], "a program is expected, once"),
     (["compile", "x.py"], "x.py is a file; which program of it?"),
     (["compile", "nowhere.py:f"], "there is no file 'nowhere.py'"),
