@@ -20,7 +20,8 @@ from pathlib import Path
 from deplodock.errors import KernelRejected, ToolMissing
 from deplodock.runtime.cache import Cache, digest
 
-OPTIONS = ("-std=c++17", "-default-device", "--ptxas-options=-v")
+OPTIONS = ("-std=c++17", "-default-device", "--no-cache", "--ptxas-options=-v")
+"""NVRTC's own cache is off: what it holds comes without ptxas' words on registers and spills."""
 
 
 @dataclass(frozen=True, slots=True)
