@@ -152,7 +152,12 @@ def monoid_name(monoid: str, part: int) -> str:
 def literal_text(c: Const) -> str:
     if c.dtype.is_float:
         return f'(Float "{c.dtype}" {number_text(float(c.value))})'
-    return f'(Int "{c.dtype}" {int(c.value)})'
+    return f'(Int "{c.dtype}" {signed(int(c.value))})'
+
+
+def signed(v: int) -> int:
+    """The number of 64 bits with a sign that has the bits of v: egglog's integers have a sign, u64 has none."""
+    return (v + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def number_text(v: float) -> str:

@@ -137,7 +137,8 @@ class DataDependentShape(DeplodockError):
 class WrongDtype(DeplodockError):
     """Facts: name (of the value), dtype."""
     title = "wrong dtype: {name} is {dtype}"
-    expected = "float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 or bool, dense and strided"
+    expected = ("float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 or bool, dense and strided; "
+                "uint16, uint32 and uint64 where PyTorch has the operator")
     found = "{dtype}"
     advice = "convert it to one of these dtypes, complex numbers to pairs of reals"
 

@@ -98,13 +98,16 @@ class Rows:
             name, _, part = text(m).partition(".")
             return (name, self.encoder.axes[integer(k)], int(part or 0)), tuple(map(number, a))
 
+        def whole(d, v):
+            return const(d, v % (1 << 64) if d == Dtype.u64 else v)
+
         def op(o, *a):
             return (text(o),), tuple(map(number, a))
 
         readers = {
             "Load": load, "Iota": iota, "Op1": op, "Op2": op, "Op3": op, "Fold1": fold, "Fold2": fold,
             "Float": lambda d, v: ((const(Dtype(text(d)), e.value_to_f64(v)),), ()),
-            "Int": lambda d, v: ((const(Dtype(text(d)), integer(v)),), ()),
+            "Int": lambda d, v: ((whole(Dtype(text(d)), integer(v)),), ()),
             "Cast": lambda d, a: ((Dtype(text(d)),), (number(a),)),
             "Round": lambda d, a: ((Dtype(text(d)),), (number(a),)),
         }

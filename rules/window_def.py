@@ -178,8 +178,7 @@ def last(w: Tensor, kernel: Dims) -> Dims:
 
 
 def lowest(x: Tensor) -> Const:
-    d = dtype(x)
-    return const(d, -math.inf if d.is_float else 0 if d == Dtype.u8 else -(1 << 8 * d.bytes - 1))
+    return const(dtype(x), dtype(x).extremes[0])
 
 
 def greatest(x: Tensor, out: Shape, kernel: Dims, at: At) -> Tensor:

@@ -15,6 +15,10 @@ RESERVED = {"None", "True", "False", "inf", "nan", "input", "parameter", "return
 PREDICATES = frozenset("eq ne lt le isnan isinf".split())
 """Operators of Torch IR whose result is b8."""
 
+SIGNED = frozenset("""add sub neg abs sign floor_divide trunc_divide remainder fmod pow maximum minimum lt le bitwise_not
+    bitwise_left_shift bitwise_right_shift amax amin argmax argmin matmul addmm linear relu arange""".split())
+"""Operators that PyTorch has of no unsigned integers but uint8: those load, store, cast, multiply, and compare equal."""
+
 
 class Builder:
     """A Torch IR program that grows. Names are unique: values keep theirs, a node is named after its operator."""
@@ -27,6 +31,10 @@ class Builder:
     def emit(self, op: str, operands: tuple, options: dict, shape: tuple[int, ...], dtype: Dtype,
              source: Source | None) -> Arg:
         operand_names, option_names = OPERATORS[op]
+        if op in SIGNED:
+            for d in (dtype, *(self.known[a.name].dtype for a in operands if isinstance(a, Arg))):
+                if d.is_unsigned and d != Dtype.u8:
+                    raise WrongDtype(source, name=f"an operand of {op}", dtype=f"torch.{d.torch_name}")
         args = (*zip(operand_names, operands, strict=True), *((name, options.pop(name)) for name in option_names))
         if options:
             raise TypeError(f"{op} has no option {', '.join(options)}")

@@ -392,7 +392,7 @@ def literal(value: float, dtype: Dtype) -> str:
 def text(e: Expr, level: int = 0) -> str:
     """C text. Operands of bitwise operators are put in parentheses even where C would not need them."""
     match e:
-        case Int(v): return str(v) if v >= 0 or level == 0 else f"({v})"
+        case Int(v): return str(v) + "ull" * (v >= 1 << 63) if v >= 0 or level == 0 else f"({v})"
         case Real(v, d): return literal(v, d) if v >= 0 or level == 0 else f"({literal(v, d)})"
         case Name(n, _): return n
         case MapAddress(n): return f"&{n}"

@@ -29,7 +29,7 @@ from deplodock.ir.dtype import Dtype
 from deplodock.ir.expression import Call, Element, Expr, Int, Name, text
 
 CTYPE = {Dtype.f64: "double", Dtype.f32: "float", Dtype.i64: "i64", Dtype.i32: "int", Dtype.i16: "i16",
-         Dtype.i8: "i8", Dtype.u8: "u8", Dtype.b8: "bool"}
+         Dtype.i8: "i8", Dtype.u64: "u64", Dtype.u32: "u32", Dtype.u16: "u16", Dtype.u8: "u8", Dtype.b8: "bool"}
 """The C type of a value of a dtype; 16-bit floats compute in f32 and are held in pairs."""
 STORED = {**CTYPE, Dtype.f16: "u16", Dtype.bf16: "u16"}
 """The C type of an element in memory."""

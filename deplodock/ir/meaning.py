@@ -16,8 +16,8 @@ from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Gather
 from deplodock.ir.ops import OPS
 
 NUMPY = {Dtype.f64: np.float64, Dtype.f32: np.float32, Dtype.f16: np.float16, Dtype.bf16: ml_dtypes.bfloat16,
-         Dtype.i64: np.int64, Dtype.i32: np.int32, Dtype.i16: np.int16, Dtype.i8: np.int8, Dtype.u8: np.uint8,
-         Dtype.b8: np.bool_}
+         Dtype.i64: np.int64, Dtype.i32: np.int32, Dtype.i16: np.int16, Dtype.i8: np.int8,
+         Dtype.u64: np.uint64, Dtype.u32: np.uint32, Dtype.u16: np.uint16, Dtype.u8: np.uint8, Dtype.b8: np.bool_}
 
 
 class Named:

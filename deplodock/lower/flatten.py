@@ -352,20 +352,9 @@ def identifier(name: str) -> str:
 
 def identity(monoid: str, d: Dtype) -> Const:
     """The value of a fold over nothing."""
-    low, high = extremes(d)
+    low, high = d.extremes
     return const(d, {"sum": 0, "prod": 1, "any": False, "all": True, "max": low, "min": high, "argmax": low,
                      "argmin": high, "online": low}[monoid])
-
-
-def extremes(d: Dtype):
-    """The least and the greatest value of a dtype."""
-    if d.is_float:
-        return -math.inf, math.inf
-    if d == Dtype.b8:
-        return False, True
-    if d == Dtype.u8:
-        return 0, 255
-    return -(1 << 8 * d.bytes - 1), (1 << 8 * d.bytes - 1) - 1
 
 
 def plain_fold(monoid: str, axes: tuple[Axis, ...], bodies: tuple[Term, ...], part: int) -> Term:

@@ -27,7 +27,7 @@ INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", 
          "eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 WRAPS = ("add", "sub", "mul")
 LOG2E = 1.4426950408889634
-UNSIGNED = {Dtype.i32: "u32", Dtype.i64: "u64"}
+UNSIGNED = {Dtype.i32: "u32", Dtype.i64: "u64", Dtype.u16: "u32", Dtype.u32: "u32", Dtype.u64: "u64"}
 
 RESERVED = frozenset("""
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr continue
@@ -97,7 +97,7 @@ def apply(op: str, d: Dtype, args: Sequence[Expr]) -> Expr:
 
 
 def _wrapped(d: Dtype, f: Callable) -> Expr:
-    """Arithmetic modulo 2^n: of narrow types in C's int, which storing cuts; of wide ones unsigned."""
+    """Arithmetic modulo 2^n: of narrow types in C's int, which storing cuts; of those that overflow it unsigned."""
     if d not in UNSIGNED:
         return f(lambda x: x)
     return Convert(CTYPE[d], f(lambda x: Convert(UNSIGNED[d], x)))

@@ -5,7 +5,6 @@ import math
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Cast, Const, Iota, Op, Term, dtype
-from deplodock.lower.flatten import extremes
 
 Range = tuple[float, float]
 UNKNOWN: Range = (-math.inf, math.inf)
@@ -17,7 +16,7 @@ def int_range(b: Term) -> Range:
     if d.is_float or d == Dtype.b8:
         return UNKNOWN
     lo, hi = _range(b)
-    low, high = extremes(d)
+    low, high = d.extremes
     return (lo, hi) if low <= lo and hi <= high else UNKNOWN             # else it wraps around
 
 

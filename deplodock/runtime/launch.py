@@ -163,7 +163,8 @@ def tensor_map(m: Map, address: int, device: int):
     kinds = {Dtype.bf16: tma.TensorMapDataType.BFLOAT16, Dtype.f16: tma.TensorMapDataType.FLOAT16,
              Dtype.f32: tma.TensorMapDataType.FLOAT32, Dtype.f64: tma.TensorMapDataType.FLOAT64,
              Dtype.i32: tma.TensorMapDataType.INT32, Dtype.i64: tma.TensorMapDataType.INT64,
-             Dtype.u8: tma.TensorMapDataType.UINT8}
+             Dtype.u64: tma.TensorMapDataType.UINT64, Dtype.u32: tma.TensorMapDataType.UINT32,
+             Dtype.u16: tma.TensorMapDataType.UINT16, Dtype.u8: tma.TensorMapDataType.UINT8}
     swizzles = {0: tma.TensorMapSwizzle.NONE, 32: tma.TensorMapSwizzle.SWIZZLE_32B, 64: tma.TensorMapSwizzle.SWIZZLE_64B,
                 128: tma.TensorMapSwizzle.SWIZZLE_128B}
     view = StridedMemoryView.from_any_interface(_Memory(m, address), stream_ptr=-1)

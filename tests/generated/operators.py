@@ -7,7 +7,7 @@ from random import Random
 import torch
 
 from deplodock.capture.operators import TABLE, indexing, made, pointwise, views
-from tests.generated.case import COMPUTED, DTYPES, NAMES, Case
+from tests.generated.case import DTYPES, NAMES, Case
 from tests.generated.draw import Draw, Refused, call
 from tests.generated.rows import DRAWERS
 
@@ -22,7 +22,7 @@ ATTEMPTS = 40
 
 def keys(seed: int, count: int, only: str = "") -> list[str]:
     """`count` cases for each row and dtype: what draw() makes a case of. only: text that the row has in its name."""
-    return [f"{seed} {row} {dtype} {i}" for row in ROWS if only in row for dtype in COMPUTED for i in range(count)]
+    return [f"{seed} {row} {dtype} {i}" for row in ROWS if only in row for dtype in DTYPES for i in range(count)]
 
 
 def draw(key: str) -> Case | None:
