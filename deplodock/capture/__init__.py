@@ -179,9 +179,10 @@ def capture_module(module: nn.Module | Callable, args: tuple = (), kwargs: dict 
 
 
 def capture_model(folder: Path | str, layer: int | None = None, sequence: int = 128, batch: int = 1,
-                  dtype: str | None = None, device: torch.device | str = "cpu", seed: int = 0) -> Captured:
-    """A model of a local Hugging Face folder, or one of its layers, with drawn inputs: see capture/model.py."""
-    return capture_module(*model_example(folder, layer, sequence, batch, dtype, device, seed))
+                  dtype: str | None = None, device: torch.device | str = "cpu", seed: int = 0,
+                  part: str | None = None) -> Captured:
+    """A model of a local Hugging Face folder, its part, or one of its layers, with drawn inputs: see capture/model.py."""
+    return capture_module(*model_example(folder, layer, sequence, batch, dtype, device, seed, part))
 
 
 def _apart(arguments: tuple[tuple, dict]) -> tuple[tuple[tuple, dict], dict[int, torch.Tensor]]:

@@ -1,4 +1,5 @@
-"""Models of a local Hugging Face folder: the whole forward pass, or one of its repeated layers, as a module with inputs.
+"""Models of a local Hugging Face folder: the whole forward pass, a part of it, or one of its repeated layers, as a module
+with inputs.
 
     captured = capture_model("models/llama", layer=0, sequence=128)
 
@@ -31,15 +32,17 @@ INPUTS = ("input_ids", "pixel_values", "input_features", "decoder_input_ids")
 
 
 def model_example(folder: Path | str, layer: int | None = None, sequence: int = 128, batch: int = 1, dtype: str | None = None,
-                  device: torch.device | str = "cpu", seed: int | None = 0) -> tuple[nn.Module, tuple, dict]:
-    """A model, or its layer of that number, and what it is called with: arguments and keyword arguments.
+                  device: torch.device | str = "cpu", seed: int | None = 0,
+                  part: str | None = None) -> tuple[nn.Module, tuple, dict]:
+    """A model, its part, or its (or the part's) layer of that number, and what it is called with: arguments and keyword
+    arguments.
 
-    sequence: tokens; the other sizes are the configuration's. dtype: of the weights (f32, bf16, f16); without it the
-    configuration's. seed: None for weights that hold nothing. A layer is called with what the model calls it with, drawn
-    tokens in; its mask is a constant.
+    part: a module of the model by its path, as `encoder`. sequence: tokens; the other sizes are the configuration's.
+    dtype: of the weights (f32, bf16, f16); without it the configuration's. seed: None for weights that hold nothing. A part
+    or layer is called with what the model calls it with, drawn tokens in; its mask is a constant.
 
     NoModel for a folder without a readable config.json, UnsupportedModel for one that transformers cannot build or call,
-    BadWeights for safetensors files that are damaged or do not fit, UsageError for a layer that the model lacks,
+    BadWeights for safetensors files that are damaged or do not fit, UsageError for a part or layer that the model lacks,
     ToolMissing where transformers is not installed.
     """
     folder = Path(folder)
@@ -47,17 +50,19 @@ def model_example(folder: Path | str, layer: int | None = None, sequence: int = 
     config = _config(folder)
     model = _model(folder, config, dtype, device)
     given = _inputs(model, config, batch, sequence, device, seed)
-    if layer is None:
+    chosen = _part(model, part)
+    if layer is not None:
+        layers = _layers(chosen)
+        if not 0 <= layer < len(layers):
+            raise UsageError(title=f"there is no layer {layer}", expected=f"a layer of {len(layers)}, counted from 0",
+                             found=f"--layer {layer}", advice=f"pass --layer 0 to --layer {len(layers) - 1}")
+        chosen = layers[layer]
+    if chosen is model:
         _drawn(model.modules(), model, device, seed)
         return returning_tensors(model), (), given
-    layers = _layers(model)
-    if not 0 <= layer < len(layers):
-        raise UsageError(title=f"there is no layer {layer}", expected=f"a layer of {len(layers)}, counted from 0",
-                         found=f"--layer {layer}", advice=f"pass --layer 0 to --layer {len(layers) - 1}")
-    args, named = _called_with(model, layers[layer], given, device, seed)
-    _drawn(layers[layer].modules(), model, device, seed)
-    masks = {k: v for k, v in named.items() if isinstance(v, torch.Tensor) and is_mask(v)}
-    return returning_tensors(layers[layer], masks), args, {k: v for k, v in named.items() if k not in masks}
+    args, named, masks = _called_with(model, chosen, given, device, seed)
+    _drawn(chosen.modules(), model, device, seed)
+    return returning_tensors(chosen, masks), args, named
 
 
 def returning_tensors(model: nn.Module, fixed: Mapping[str, torch.Tensor] = {}) -> nn.Module:
@@ -215,6 +220,14 @@ def _inputs(model: nn.Module, config, batch: int, sequence: int, device, seed: i
     return given | ({"use_cache": False} if "use_cache" in takes else {})
 
 
+def _part(model: nn.Module, path: str | None) -> nn.Module:
+    try:
+        return model if path is None else model.get_submodule(path)
+    except AttributeError:
+        raise UsageError(title=f"there is no part {path!r}", found=f"--part {path}", advice="pass a module's path",
+                         expected=f"a module of the model, as {', '.join(k for k, _ in model.named_children())}") from None
+
+
 def _layers(model: nn.Module) -> nn.ModuleList:
     """The largest list of modules of one class, by parameters."""
     lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len({type(x) for x in m}) == 1]
@@ -228,8 +241,10 @@ class _Reached(Exception):
     """The layer is about to be called."""
 
 
-def _called_with(model: nn.Module, layer: nn.Module, given: dict, device, seed: int | None) -> tuple[tuple, dict]:
-    """What a layer is called with, found by running the model up to it; only what runs is drawn."""
+def _called_with(model: nn.Module, layer: nn.Module, given: dict, device,
+                 seed: int | None) -> tuple[tuple, dict, dict[str, torch.Tensor]]:
+    """What a module of the model is called with, found by running the model up to it: arguments, keyword arguments, and
+    those that are masks, by name. Only what runs is drawn."""
     found: list[tuple[tuple, dict]] = []
 
     def before(module, args, named):
@@ -247,8 +262,18 @@ def _called_with(model: nn.Module, layer: nn.Module, given: dict, device, seed: 
         for h in hooks:
             h.remove()
     if not found:
-        raise UnsupportedModel(folder=type(model).__name__, found="a forward that does not call its layers")
+        raise UnsupportedModel(folder=type(model).__name__, found=f"a forward that does not call its {type(layer).__name__}")
     (args, named), = found
     takes = inspect.signature(layer.forward).parameters
-    named = {k: v for k, v in named.items() if k in takes and not k.startswith(("use_cache", "past_key"))}
-    return args, {k: v for k, v in named.items() if v is None or isinstance(v, (torch.Tensor, tuple, bool, int, float))}
+    places = [p.name for p in takes.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    first = next((i for i, v in enumerate(args[:len(places)]) if _masks(v)), len(args))
+    args, named = args[:first], dict(zip(places[first:], args[first:])) | named
+    more = any(p.kind is p.VAR_KEYWORD for p in takes.values())
+    named = {k: v for k, v in named.items() if (more or k in takes) and not k.startswith(("use_cache", "past_key"))}
+    named = {k: v for k, v in named.items() if v is None or isinstance(v, (torch.Tensor, tuple, bool, int, float))}
+    masks = {k: v for k, v in named.items() if _masks(v)}
+    return args, {k: v for k, v in named.items() if k not in masks}, masks
+
+
+def _masks(value) -> bool:
+    return isinstance(value, torch.Tensor) and is_mask(value)

@@ -31,14 +31,16 @@ def source_options(function):
         click.argument("source", required=False, metavar="[SOURCE]"),
         click.option("-c", "code", metavar="CODE",
                      help="Python; its last statement is an expression. torch, nn and F are in scope."),
+        click.option("--part", metavar="PATH", help="Of a model's folder, this module alone, as encoder."),
         click.option("--layer", type=int, metavar="N", help="Of a model's folder, this layer alone."),
         option("--seq", "sequence", type=click.IntRange(1), default=128, show_default=True, help="Of a model: tokens."),
         option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Of a model: sequences, or images."),
         option("--dtype", type=click.Choice(["f32", "bf16", "f16"]), help="Of a model's weights. [default: its configuration's]"),
     )
     @functools.wraps(function)
-    def wrapped(*args, layer, sequence, batch, dtype, **kwargs):
-        return function(*args, model={"layer": layer, "sequence": sequence, "batch": batch, "dtype": dtype}, **kwargs)
+    def wrapped(*args, part, layer, sequence, batch, dtype, **kwargs):
+        model = {"part": part, "layer": layer, "sequence": sequence, "batch": batch, "dtype": dtype}
+        return function(*args, model=model, **kwargs)
     return wrapped
 
 

@@ -2,7 +2,7 @@
 
     -c CODE          Python text; its last statement is an expression
     path.py:name     a function or a module of a file
-    FOLDER           a Hugging Face model, by its config.json: all of it, or one layer
+    FOLDER           a Hugging Face model, by its config.json: all of it, a part, or one layer
     FILE             a saved Torch IR
     -                standard input: Torch IR if its last line returns, which Python at the top of a file cannot, else Python
 """
@@ -22,7 +22,7 @@ FORMS = "-c CODE, path.py:name, a folder with a config.json, a file of saved Tor
 def read(source: str | None, code: str | None, out, model: dict, seed: int = 0):
     """The deplodock.capture.Captured of a program, and the seconds that importing (PyTorch, mostly) and capturing took.
 
-    model: --layer, --seq, --batch and --dtype, as capture_model names them. UsageError if there is no program, or two.
+    model: --part, --layer, --seq, --batch and --dtype, as capture_model names them. UsageError if there is no program, or two.
     """
     if (source is None) == (code is None):
         raise click.UsageError(f"a program is expected, once: {FORMS}", click.get_current_context(silent=True))
@@ -38,7 +38,7 @@ def read(source: str | None, code: str | None, out, model: dict, seed: int = 0):
 def _read(source: str | None, code: str | None, seed: int, capture, model: dict):
     if source and is_model(Path(source)):
         return capture.capture_model(source, **model, seed=seed)
-    if given := [k for k in ("layer", "dtype") if model[k] is not None]:
+    if given := [k for k in ("part", "layer", "dtype") if model[k] is not None]:
         raise UsageError(title=f"--{given[0]} is about models", expected="a folder with a config.json", found=source or "-c",
                          advice=f"leave --{given[0]} out")
     if code is not None:

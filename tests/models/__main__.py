@@ -1,43 +1,73 @@
-"""Model families at toy sizes, through the whole compiler and on the emulation: a table of kernels, seconds, agreement.
+"""Model families at toy sizes, through the whole compiler and on the emulation: a table of kernels, fallbacks, agreement.
 
     python -m tests.models                            # all of them
     python -m tests.models gpt2 --layer 0 --dtype bf16
+    python -m tests.models --compile --jobs 8 --out families.md
 """
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import platform
 import sys
-import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 
-from tests.models.families import FAMILIES, folder
-from tests.programs.support import wrong
+from tests.models.families import FAMILIES, Choice, Outcome, directly, through_torch
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.models", description=__doc__.splitlines()[0])
     parser.add_argument("families", nargs="*", choices=[[], *FAMILIES], default=[], metavar="FAMILY")
-    parser.add_argument("--layer", type=int)
+    parser.add_argument("--compile", action="store_true", help="through torch.compile(model, backend='deplodock')")
+    parser.add_argument("--layer", type=int, help="this layer alone")
     parser.add_argument("--seq", type=int, default=16)
     parser.add_argument("--dtype", default="f32")
     parser.add_argument("--numerics", default="default")
+    parser.add_argument("--jobs", type=int, default=1, help="families at a time, a process each")
+    parser.add_argument("--out", type=Path, help="a markdown file for the table")
     options = parser.parse_args()
-    from deplodock.capture import capture_model
-    from deplodock.errors import DeplodockError
-    from deplodock.pipeline import compile
-    failed = 0
-    print(f"{'family':12} {'kernels':>7} {'once':>5} {'seconds':>8}  agreement", flush=True)
-    for name in options.families or FAMILIES:
-        start = time.perf_counter()
-        try:
-            x = compile(capture_model(folder(name), options.layer, options.seq, dtype=options.dtype), "h200", options.numerics)
-            x.cuda
-            counts, seconds = (len(x.plan.kernels), len(x.plan.once)), time.perf_counter() - start
-            problems = wrong(x)
-        except DeplodockError as error:
-            counts, seconds, problems = ("-", "-"), time.perf_counter() - start, [str(error).splitlines()[0]]
-        failed += bool(problems)
-        print(f"{name:12} {counts[0]:>7} {counts[1]:>5} {seconds:8.1f}  {problems[0] if problems else 'yes'}", flush=True)
+    choices = [Choice(f, options.layer, options.seq, options.dtype, options.numerics) for f in options.families or FAMILIES]
+    outcomes = []
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+        for made in pool.map(through_torch if options.compile else directly, choices):
+            if not outcomes:
+                print(_line("family", (*made.counts, "seconds"), "agreement"), flush=True)
+            outcomes.append(made)
+            print(_line(made.family, _cells(made), made.wrong[0] if made.wrong else "yes"), flush=True)
+            for reason in made.eager:
+                print("\n".join(f"    eager: {line}" for line in reason.splitlines()), flush=True)
+    failed = sum(bool(o.wrong) for o in outcomes)
+    print(f"{len(outcomes) - failed} of {len(outcomes)} agree; {sum(len(o.eager) for o in outcomes)} reasons for eager mode")
+    if options.out:
+        options.out.write_text(_markdown(outcomes, options))
     return 1 if failed else 0
+
+
+def _cells(o: Outcome) -> tuple[str, ...]:
+    return (*map(str, o.counts.values()), f"{o.seconds:.1f}")
+
+
+def _line(family: str, cells: tuple[str, ...], agreement: str) -> str:
+    return f"{family:12} " + " ".join(f"{c:>9}" for c in cells) + f"  {agreement}"
+
+
+def _markdown(outcomes: list[Outcome], options: argparse.Namespace) -> str:
+    """The table, the command that made it, and what it was made with."""
+    import torch
+    import transformers
+    how = "torch.compile(model, backend=\"deplodock\")" if options.compile else "deplodock's own capture"
+    words = [w for w in sys.argv[1:] if not w.startswith("--out") and w != str(options.out)]
+    head = ("family", *outcomes[0].counts, "seconds", "agrees")
+    rows = [head, tuple("---" for _ in head)]
+    rows += [(o.family, *_cells(o), "; ".join(o.wrong) or "yes") for o in outcomes]
+    table = "\n".join(f"| {' | '.join(r)} |" for r in rows)
+    eager = "".join(f"\n{o.family} in eager mode:\n\n" + "".join(f"    {line}\n" for line in reason.splitlines())
+                    for o in outcomes for reason in o.eager)
+    return (f"# Model families at toy sizes\n\nWhole models (encoders of T5 and Whisper) through {how}, on the "
+            f"emulation\nof a GPU, against the program in float64 and eager: `python -m tests.models {' '.join(words)}`.\n"
+            f"Seconds are the processor's, to compile.\n\nPython {platform.python_version()}, torch {torch.__version__}, transformers "
+            f"{transformers.__version__}.\n\n{table}\n{eager}")
 
 
 if __name__ == "__main__":

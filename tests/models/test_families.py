@@ -4,15 +4,15 @@ from __future__ import annotations
 import pytest
 
 from deplodock.capture import capture_model
-from tests.models.families import FAMILIES, folder
+from tests.models.families import FAMILIES, folder, part
 
 LAYERED = [f for f in FAMILIES if f != "resnet"]
-CAUSAL = {"llama", "qwen2", "qwen3", "phi3", "gpt2"}
+CAUSAL = {"llama", "qwen2", "qwen3", "phi3", "gpt2", "clip_text"}
 
 
 @pytest.mark.parametrize("family", LAYERED)
 def test_a_layer_is_captured(family):
-    captured = capture_model(folder(family), layer=1, sequence=6)
+    captured = capture_model(folder(family), layer=1, sequence=6, part=part(family))
     program = captured.program
     assert captured.inputs[0].shape[-1] == 32 and captured.inputs[0].shape == captured.eager(*captured.inputs)[0].shape
     assert not [v for v in program.parameters if v.path.startswith("constant")]
