@@ -15,6 +15,7 @@ import itertools
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Iterable, Mapping, Protocol
 
 from deplodock.ir.dtype import Dtype
@@ -26,7 +27,7 @@ from deplodock.ir.tile import Param, dense_strides
 
 class Storage(Protocol):
     """What is known of a tensor's memory: strides in elements, one for each dimension of `shape`; bytes of alignment of
-    its first element. ir.torch.Value is one."""
+    its first element. Hashable; ir.torch.Value is one."""
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     alignment: int
@@ -67,7 +68,14 @@ class Flat:
 def flatten(kernel: Kernel, facts: Facts) -> tuple[Flat, ...]:
     """The parts of a kernel. Outputs over one set of axes share a part; so does one over some of them, if the others
     compute its folds anyway. Outputs without elements are in none."""
-    outs = [o for o in kernel.outs if all(a.extent for a in o.axes)]
+    names = {b.name for b in (*kernel.reads, *kernel.writes)}
+    return _flattened(kernel.outs, tuple((n, facts[n]) for n in sorted(names) if n in facts))
+
+
+@lru_cache(maxsize=16)
+def _flattened(given: tuple[Output, ...], known: tuple[tuple[str, Storage], ...]) -> tuple[Flat, ...]:
+    """The same for each of the schedules that a kernel is lowered with, one after the other."""
+    outs, facts = [o for o in given if all(a.extent for a in o.axes)], dict(known)
     groups: list[list[Output]] = []
     for o in sorted(outs, key=lambda o: -len(_axes(o))):
         home = next((g for g in groups if _axes(o) == _axes(g[0])
@@ -76,7 +84,7 @@ def flatten(kernel: Kernel, facts: Facts) -> tuple[Flat, ...]:
             groups.append([o])
         else:
             home.append(o)
-    written = {o.buffer.name for o in kernel.outs}
+    written = {o.buffer.name for o in given}
     return tuple(_Flattening(sorted(g, key=outs.index), facts, written).flat() for g in groups)
 
 

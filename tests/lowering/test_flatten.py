@@ -1,5 +1,4 @@
 """Flattened kernels compute what the kernels do, and their axes are as few as their accesses allow."""
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from deplodock.ir.meaning import Meaning
 from deplodock.lower.flatten import all_folds, factored, flatten
 from deplodock.lower.structure import axes_of
 from tests.lowering import terms as t
-from tests.lowering.cases import CASES
+from tests.lowering.cases import CASES, Storage
 
 DENSE = [name for name, c in CASES.items() if not c.facts and not any(
     f.monoid in ("argmax", "argmin") for o in c.kernel.outs for f in all_folds((o.body,)))]
@@ -78,13 +77,13 @@ def test_axes_that_lie_one_in_the_other_are_one(name):
 
 
 def test_axes_of_an_input_that_is_not_dense_stay_apart():
-    storage = SimpleNamespace(shape=(6, 8), strides=(16, 1), alignment=16)
+    storage = Storage((6, 8), (16, 1))
     (flat,) = flatten(t.silu_mul(6, 8), {"g": storage})
     assert [a.name for a in flat.axes] == ["m", "n"]
 
 
 def test_an_expanded_dimension_is_no_dimension():
-    storage = SimpleNamespace(shape=(6, 8), strides=(0, 1), alignment=16)
+    storage = Storage((6, 8), (0, 1))
     (flat,) = flatten(t.silu_mul(6, 8), {"g": storage, "u": storage})
     reads = {v.param.name: v.dims for b, v in flat.views.items()}
     assert reads["g"] == (8,) and reads["y"] == (6, 8)
