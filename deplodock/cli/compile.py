@@ -1,6 +1,7 @@
 """deplodock compile: one stage of a program as text."""
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
@@ -50,8 +51,10 @@ def command(source, code, model, ir, output, dump, save, target, numerics, as_js
         write(dump, compilation, ir, cubins)
         out.say(f"wrote {dump}")
     if save:
+        start = time.perf_counter()
         with out.step("save"):
             program.save(save, compilation, source)
+        compilation.seconds["save"] = time.perf_counter() - start
         out.say(f"saved to {save}")
     if out.verbose >= 2:
         steps.show(compilation, ir, out)
@@ -67,8 +70,6 @@ def command(source, code, model, ir, output, dump, save, target, numerics, as_js
 
 def machine_code(compilation, out):
     """The compiled kernels, from the cache where they are there."""
-    import time
-
     from deplodock.runtime.cache import Cache
     from deplodock.runtime.compile import compile_all
     start = time.perf_counter()
