@@ -1,8 +1,11 @@
 """Kernel IR -> CUDA text: one self-contained source for each kernel, and what a launch of it needs.
 
-The source is the wrappers of device.cuh that the kernel uses, then the kernel. It compiles as it stands with nvcc and
-with NVRTC; the kernel alone, after the host's twin of the wrappers, with a C++ compiler. The same Kernel IR gives the
-same bytes.
+    Source  = the wrappers that the kernel uses, then the kernel
+    wrapper = an item of device.cuh, with the wrappers that it uses in turn: the only text that may hold PTX
+    kernel  = extern "C" __global__ void name(pointers, tensor maps) { statements of Kernel IR, as C++ has them }
+
+The source compiles as it stands with nvcc and with NVRTC; the kernel alone, after the host's twin of the wrappers, with a
+C++ compiler. The same Kernel IR gives the same bytes.
 """
 from __future__ import annotations
 
