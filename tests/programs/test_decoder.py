@@ -10,7 +10,7 @@ import pytest
 
 from deplodock.ir.plan import Plan
 from deplodock.pipeline import Compilation
-from tests.examples.decoder import SMALL, layer
+from tests.examples.decoder import SMALL, Sizes, layer
 from tests.programs.support import DTYPES, program, with_plan, wrong
 
 LENGTH = 13
@@ -26,6 +26,10 @@ def test_the_preferred_plan_is_small_and_right(numerics, dtype, attention, most)
     x = compilation(dtype, attention, numerics)
     assert len(x.plan.kernels) <= most
     assert wrong(x) == []
+
+
+def test_a_layer_smaller_than_its_tiles_is_right():
+    assert wrong(program(*layer(Sizes(32, 48, 4, 2, 8), 8, attention="sdpa"), "strict")) == []
 
 
 QKV = {"add_1", "add_2", "linear_2"}
