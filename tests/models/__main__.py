@@ -1,4 +1,4 @@
-"""Model families at toy sizes, through the whole compiler and on the emulation: a table of kernels, fallbacks, agreement.
+"""Model families at toy sizes, compiled and run on the emulation: a table of kernels, fallbacks, agreement.
 
     python -m tests.models                            # all of them
     python -m tests.models gpt2 --layer 0 --dtype bf16
@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import platform
+import shlex
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 
-from tests.models.families import FAMILIES, Choice, Outcome, directly, through_torch
+from tests.models.families import FAMILIES, Choice, Outcome, judged
 
 
 def main() -> int:
@@ -25,27 +27,31 @@ def main() -> int:
     parser.add_argument("--dtype", default="f32")
     parser.add_argument("--numerics", default="default")
     parser.add_argument("--jobs", type=int, default=1, help="families at a time, a process each")
+    parser.add_argument("--limit", type=float, default=500, help="seconds for a family")
     parser.add_argument("--out", type=Path, help="a markdown file for the table")
     options = parser.parse_args()
-    choices = [Choice(f, options.layer, options.seq, options.dtype, options.numerics) for f in options.families or FAMILIES]
-    outcomes = []
+    names = options.families or FAMILIES
+    judge = partial(judged, through_torch=options.compile, limit=options.limit)
+    outcomes: list[Outcome] = []
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
-        for made in pool.map(through_torch if options.compile else directly, choices):
+        running = [pool.submit(judge, Choice(f, options.layer, options.seq, options.dtype, options.numerics)) for f in names]
+        for done in as_completed(running):
+            made = done.result()
             if not outcomes:
                 print(_line("family", (*made.counts, "seconds"), "agreement"), flush=True)
             outcomes.append(made)
             print(_line(made.family, _cells(made), made.wrong[0] if made.wrong else "yes"), flush=True)
             for reason in made.eager:
                 print("\n".join(f"    eager: {line}" for line in reason.splitlines()), flush=True)
-    failed = sum(bool(o.wrong) for o in outcomes)
-    print(f"{len(outcomes) - failed} of {len(outcomes)} agree; {sum(len(o.eager) for o in outcomes)} reasons for eager mode")
-    if options.out:
-        options.out.write_text(_markdown(outcomes, options))
+            if options.out:
+                options.out.write_text(_markdown(sorted(outcomes, key=lambda o: o.family), options))
+    failed, eager = sum(bool(o.wrong) for o in outcomes), sum(len(o.eager) for o in outcomes)
+    print(f"{len(outcomes) - failed} of {len(outcomes)} agree; {eager} reasons for eager mode")
     return 1 if failed else 0
 
 
 def _cells(o: Outcome) -> tuple[str, ...]:
-    return (*map(str, o.counts.values()), f"{o.seconds:.1f}")
+    return (*(str(o.counts[k]) for k in o.counts), f"{o.seconds:.1f}")
 
 
 def _line(family: str, cells: tuple[str, ...], agreement: str) -> str:
@@ -64,10 +70,10 @@ def _markdown(outcomes: list[Outcome], options: argparse.Namespace) -> str:
     table = "\n".join(f"| {' | '.join(r)} |" for r in rows)
     eager = "".join(f"\n{o.family} in eager mode:\n\n" + "".join(f"    {line}\n" for line in reason.splitlines())
                     for o in outcomes for reason in o.eager)
-    return (f"# Model families at toy sizes\n\nWhole models (encoders of T5 and Whisper) through {how}, on the "
-            f"emulation\nof a GPU, against the program in float64 and eager: `python -m tests.models {' '.join(words)}`.\n"
-            f"Seconds are the processor's, to compile.\n\nPython {platform.python_version()}, torch {torch.__version__}, transformers "
-            f"{transformers.__version__}.\n\n{table}\n{eager}")
+    return (f"# Model families at toy sizes\n\nWhole models (encoders of T5 and Whisper) through {how}, on the emulation of a\n"
+            f"GPU, against the program in float64 and eager: `{shlex.join(['python', '-m', 'tests.models', *words])}`.\n"
+            f"Seconds are the processor's, to compile. Python {platform.python_version()}, torch {torch.__version__}, "
+            f"transformers {transformers.__version__}.\n\n{table}\n{eager}")
 
 
 if __name__ == "__main__":

@@ -9,8 +9,13 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.generated.harness import OutOfTime, limited
+
 HERE = Path(__file__).parent
 FAMILIES = tuple(sorted(p.parent.name for p in HERE.glob("*/config.json")))
+DIRECT = ("kernels", "distinct", "once", "regions")
+TORCH = ("kernels", "graphs", "programs", "fallbacks")
+"""What is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class Outcome:
     """One row of the table. counts: by column. wrong: what is, in a line each. eager: why parts run in eager mode.
     seconds: of the processor, to compile."""
     family: str
-    counts: dict[str, int]
+    counts: dict[str, int | str]
     seconds: float
     wrong: tuple[str, ...] = ()
     eager: tuple[str, ...] = ()
@@ -49,28 +54,32 @@ def part(family: str) -> str | None:
     return "encoder" if config.get("is_encoder_decoder") else None
 
 
-def directly(choice: Choice) -> Outcome:
+def judged(choice: Choice, through_torch: bool, limit: float) -> Outcome:
+    """The family compiled and run, whatever comes of it, within so many seconds."""
+    try:
+        with limited(limit):
+            return _through_torch(choice) if through_torch else _directly(choice)
+    except OutOfTime:
+        problem = f"not done in {limit:.0f} s"
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}".splitlines()[0]
+    return Outcome(choice.family, dict.fromkeys(TORCH if through_torch else DIRECT, "-"), time.process_time(), (problem,))
+
+
+def _directly(choice: Choice) -> Outcome:
     """The family captured, compiled and judged."""
     from deplodock.capture import capture_module
-    from deplodock.errors import DeplodockError
     from deplodock.pipeline import compile
     from tests.programs.support import wrong
-    start, counts = time.process_time(), {"kernels": 0, "distinct": 0, "once": 0, "regions": 0}
-    seconds = 0.0
-    try:
-        x = compile(capture_module(*choice.example()), "h200", choice.numerics)
-        plan = x.plan
-        counts = {"kernels": len(plan.kernels), "distinct": len({k.name for k in plan.kernels}), "once": len(plan.once),
-                  "regions": len(x.parts)}
-        x.cuda
-        seconds = time.process_time() - start
-        problems = tuple(wrong(x))
-    except DeplodockError as error:
-        problems = str(error).splitlines()[0],
-    return Outcome(choice.family, counts, seconds or time.process_time() - start, problems)
+    start = time.process_time()
+    x = compile(capture_module(*choice.example()), "h200", choice.numerics)
+    plan, _ = x.plan, x.cuda
+    seconds = time.process_time() - start
+    counts = (len(plan.kernels), len({k.name for k in plan.kernels}), len(plan.once), len(x.parts))
+    return Outcome(choice.family, dict(zip(DIRECT, counts)), seconds, tuple(wrong(x)))
 
 
-def through_torch(choice: Choice) -> Outcome:
+def _through_torch(choice: Choice) -> Outcome:
     """The family under torch.compile: its outputs against the program in float64, and beside eager."""
     import torch
     from torch.utils._pytree import tree_leaves
@@ -101,5 +110,5 @@ def through_torch(choice: Choice) -> Outcome:
             wrong.append(f"output {i}: another call gives other bits")
     report = deplodock.explain()
     counts = report.counters
-    return Outcome(choice.family, {k: counts[k] for k in ("kernels", "graphs", "programs", "fallbacks")}, seconds,
+    return Outcome(choice.family, {k: counts[k] for k in TORCH}, seconds,
                    tuple(wrong), report.fallbacks)
