@@ -4,8 +4,12 @@ reference() evaluates Torch IR with PyTorch in float64; casts between floating d
 captured, integers stay what they are. A fully masked row of scaled_dot_product_attention gives 0, of softmax NaN.
 
 within_promise() compares a result with it: the relative error (Frobenius norm, over finite elements) may be at most the
-largest of twice eager's, half an ulp of the dtype and, in fp32, 3e-7; no element may err by more than the larger of
-four times eager's largest error and one ulp of the largest value in its row; NaN stands where the reference has it.
+largest of twice eager's and the dtype's floor: half an ulp in 16 bits, 3e-7 in fp32, 3e-7 * 2^-29 in fp64, and there
+2^-53 * sqrt(K) after a fold of K terms. No element may err by more than the largest of four times eager's largest error,
+one ulp of the largest value in its row, and the floor times that value. NaN stands where the reference has it.
+
+In fp64 the reference has the precision of what it judges: eager often equals it, and both err. So an error is told from
+a wrong result down to the floor only, some 2.5 ulp.
 """
 from __future__ import annotations
 
@@ -21,7 +25,9 @@ from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import Arg, Node, Program
 
 FP32_FLOOR = 3e-7
-"""Relative error that is always allowed in fp32: sums in fp32 partials reach it, whatever eager's order gives."""
+"""Relative error that is always allowed in fp32: sums in fp32 partials reach it, whatever eager's order gives. 2.5 ulp."""
+FP64_FLOOR = FP32_FLOOR * 2 ** -29
+"""As many ulp in fp64, whose reference has errors of that size itself."""
 
 
 # ---- the program in float64 ------------------------------------------------------------------------------------------
@@ -264,7 +270,7 @@ def within_promise(y: torch.Tensor, y64: torch.Tensor, eager: torch.Tensor, term
         wrong = int(((y != y64) & (y != eager)).sum())
         return Verdict(0.0, 0.0, 0.0, 0.0, 0.0, True, wrong)
     eps = torch.finfo(y.dtype).eps
-    floor = FP32_FLOOR if y.dtype == torch.float32 else eps / 2 * (math.sqrt(terms) if y.dtype == torch.float64 else 1)
+    floor = _floor(y.dtype, terms)
     eager_rel_err = error(eager, y64)
     finite = torch.isfinite(y64) & torch.isfinite(y64.to(y.dtype))
     as_reference = (torch.isnan(y) == torch.isnan(y64)) & (torch.isfinite(y) == finite)
@@ -272,9 +278,10 @@ def within_promise(y: torch.Tensor, y64: torch.Tensor, eager: torch.Tensor, term
     nan_match = bool((as_reference | as_eager).all())
     off = _distance(y, y64, finite)
     slack = 4 * _largest(_distance(eager, y64, finite))
-    allowed = torch.clamp(_ulp_of_row(y64, finite, eps), min=slack)
+    largest = _largest_of_row(y64, finite)
+    allowed = torch.maximum(_ulp(largest, eps), floor * largest).clamp(min=slack)
     ratio = torch.where(off > 0, off / allowed, 0.0)
-    return Verdict(error(y, y64), eager_rel_err, max(2 * eager_rel_err, eps / 2, floor), _largest(off), _largest(ratio),
+    return Verdict(error(y, y64), eager_rel_err, max(2 * eager_rel_err, floor), _largest(off), _largest(ratio),
                    nan_match, 0)
 
 
@@ -287,13 +294,24 @@ def _distance(y: torch.Tensor, y64: torch.Tensor, finite: torch.Tensor) -> torch
     return torch.where(finite & torch.isfinite(y), (y.to(torch.float64) - y64).abs(), 0.0)
 
 
-def _ulp_of_row(y64: torch.Tensor, finite: torch.Tensor, eps: float) -> torch.Tensor:
-    """One ulp of the largest finite magnitude in each row (along the last dimension), for a dtype with that eps."""
+def _floor(dtype: torch.dtype, terms: int) -> float:
+    """The relative error that is allowed however little eager errs, after folds of so many terms."""
+    match dtype:
+        case torch.float32: return FP32_FLOOR
+        case torch.float64: return max(FP64_FLOOR, math.sqrt(terms) * 2 ** -53)
+    return torch.finfo(dtype).eps / 2
+
+
+def _largest_of_row(y64: torch.Tensor, finite: torch.Tensor) -> torch.Tensor:
+    """The largest finite magnitude in each row (along the last dimension)."""
     rows = torch.where(finite, y64.abs(), 0.0)
-    if rows.ndim and rows.numel():
-        rows = rows.amax(-1, keepdim=True)
-    _, exponent = torch.frexp(rows)
-    return torch.ldexp(torch.full_like(rows, eps), exponent - 1)
+    return rows.amax(-1, keepdim=True) if rows.ndim and rows.numel() else rows
+
+
+def _ulp(x: torch.Tensor, eps: float) -> torch.Tensor:
+    """One ulp at a magnitude, of a dtype with that eps."""
+    _, exponent = torch.frexp(x)
+    return torch.ldexp(torch.full_like(x, eps), exponent - 1)
 
 
 def longest_fold(program: Program) -> int:

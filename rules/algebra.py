@@ -5,7 +5,7 @@ exp(a)·exp(b) made 353,120 and 48,976 e-nodes of one decoder layer that saturat
 """
 from __future__ import annotations
 
-from deplodock.facts import few_factors, finite, nonzero, worth_factoring
+from deplodock.facts import few_factors, finite, nonzero, parameter, worth_factoring
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Body, exp, op, recip, rsqrt
 from deplodock.law import Value, inverse, law, literal, rewrite
@@ -73,8 +73,12 @@ def div_as_mul(a: Body, b: Body):
 
 @law("reassociates")
 def factor_common(a: Body, b: Body, c: Body):
-    """a·c + b·c = (a + b)·c   when c is not 0, of which the sums of all literals would be multiples"""
-    return rewrite(a * c + b * c).to((a + b) * c, worth_factoring(c))
+    """a·c + b·c = (a + b)·c   when c depends on parameters only and is not 0, of which the sums of all literals would be
+    multiples
+
+    An input may be infinite: -∞ + (-∞)·(-∞) is NaN, and (-∞)·(1 + -∞) is not.
+    """
+    return rewrite(a * c + b * c).to((a + b) * c, worth_factoring(c), parameter(c))
 
 
 @law("reassociates")

@@ -77,6 +77,24 @@ def test_bound_of_fp64_grows_with_the_fold():
     assert within_promise(EXACT, EXACT, EXACT, terms=4096).bound == pytest.approx(2 ** -53 * 64)
 
 
+def test_fp64_is_judged_to_the_precision_of_its_reference():
+    """Eager is the reference itself: 2.5 ulp are allowed then, of an element too."""
+    assert within_promise(EXACT, EXACT, EXACT).bound == 3e-7 * 2 ** -29
+    assert within_promise(EXACT * (1 + 5e-16), EXACT, EXACT).ok
+    assert not within_promise(EXACT * (1 + 7e-16), EXACT, EXACT).ok
+    one = torch.tensor([1.0], dtype=torch.float64)
+    assert within_promise(one * (1 + 5e-16), one, one).excess < 1 < within_promise(one * (1 + 7e-16), one, one).excess
+
+
+def test_an_element_may_err_as_much_as_the_whole():
+    """A mean is one element: where eager is lucky, the floor of fp32 is its bound, not one ulp."""
+    exact = torch.tensor(1.9, dtype=torch.float64)
+    eager = exact.float()
+    verdict = within_promise(eager * (1 + 2.4e-7), exact, eager)
+    assert verdict.rel_err < verdict.bound and verdict.ok
+    assert not within_promise(eager * (1 + 4e-7), exact, eager).ok
+
+
 def test_one_wrong_element_does_not_hide_in_the_norm():
     exact = torch.ones(1024, 1024, dtype=torch.float64)
     result = exact.float()

@@ -20,6 +20,8 @@ PROGRAMS = {
     "packed projections": "l, o, x = nn.Linear(12, 36), nn.Linear(12, 12), torch.randn(2, 5, 12); "
                           "q, k, v = (t.reshape(2, 5, 3, 4).transpose(1, 2) for t in l(x).chunk(3, -1)); "
                           "o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(2, 5, 12)) + x",
+    # x·(1 + x) would be infinite where x + x·x is NaN.
+    "a common factor that is infinite": "x = torch.tensor([-float('inf'), float('inf'), 0, 2]); x + x * x, x - x * 0.5",
     "one query in groups": "F.scaled_dot_product_attention(torch.randn(1, 4, 1, 16).half(), "
                            "*torch.randn(2, 1, 2, 33, 16).half(), enable_gqa=True)",
 }
