@@ -32,7 +32,8 @@ def checked_dtype(name: str, t: torch.Tensor) -> Dtype:
     """The dtype of a dense tensor; WrongDtype for all that Torch IR cannot hold."""
     dtype = Dtype.of_torch(t.dtype)
     if dtype is None or t.layout != torch.strided or t.is_nested:
-        raise WrongDtype(name=name, dtype=t.dtype if t.layout == torch.strided else f"{t.dtype}, {t.layout}")
+        layout = "nested" if t.is_nested else "" if t.layout == torch.strided else f"{t.layout}"
+        raise WrongDtype(name=name, dtype=", ".join(filter(None, [f"{t.dtype}", layout])))
     return dtype
 
 
