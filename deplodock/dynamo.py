@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 
 import torch
 from torch import nn
@@ -121,13 +122,18 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence, *, options: dict
             raise
         REPORT.eager(graph, error)
         return gm.forward
-    if not train:
-        return run
-    if any(t.mutates or t.aliases for t in traced):
+    writes = any(t.mutates or t.aliases for t in traced)
+    if train and writes:
         REPORT.eager(graph, _GradientsOfMutation())
         return gm.forward
-    wanted = differentiable(gm)
-    return lambda *args: Recompute.apply(run, gm.forward, wanted, *args)
+    wanted = cache(lambda: differentiable(gm))
+
+    def call(*args):
+        """Asks at each call for gradients: parameters may come to require them without another graph of Dynamo's."""
+        if not (torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in args)):
+            return run(*args)
+        return gm.forward(*args) if writes else Recompute.apply(run, gm.forward, wanted(), *args)
+    return call
 
 
 class _GradientsOfMutation(UnsupportedOperator):

@@ -248,3 +248,18 @@ def test_the_entry_point(root, tmp_path):
     paths = os.pathsep.join([str(tmp_path), str(root)])
     ran = subprocess.run([sys.executable, "-c", PROGRAM], env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
     assert ran.returncode == 0 and ran.stdout == "1\n", ran.stderr
+
+
+def test_gradients_that_are_wanted_later(report):
+    """Dynamo of torch 2.11 keeps a graph whose parameters come to require gradients."""
+    x, w = torch.randn(3, 4), torch.randn(4, 2)
+    made = []
+    torch.compile(lambda x, w: F.silu(x @ w), backend=lambda gm, given: made.append(deplodock.backend(gm, given)) or made[0])(x, w)
+    call, = made
+    assert not call(x, w)[0].requires_grad
+    a, b = (w.clone().requires_grad_() for _ in range(2))
+    call(x, a)[0].sum().backward()
+    F.silu(x @ b).sum().backward()
+    assert torch.allclose(a.grad, b.grad)
+    with torch.no_grad():
+        assert not call(x, a)[0].requires_grad
