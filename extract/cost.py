@@ -207,13 +207,16 @@ class _Tally:
                 part = share * live(f)
                 times = 1 if self.sweeping else sum(_tiles(c - free) for c in consumers)
                 work: dict[bool, float] = {}
+                within = around.union(f.axes)
+                width = WARP_COLUMNS if f.monoid == "sum" and product(f) else COLUMNS
+                passes: dict[frozenset[Axis], int] = {}
                 for made, axes, special in operands(f):
                     if made not in counted:
                         counted.add(made)
-                        lacking = [c - (axes - around - set(f.axes)) for c in consumers]
-                        width = WARP_COLUMNS if f.monoid == "sum" and product(f) else COLUMNS
-                        passes = 1 if self.sweeping else sum(_tiles(c, width) for c in lacking)
-                        work[special] = work.get(special, 0.0) + volume(axes) * passes
+                        if axes not in passes:
+                            own = axes - within
+                            passes[axes] = 1 if self.sweeping else sum(_tiles(c - own, width) for c in consumers)
+                        work[special] = work.get(special, 0.0) + volume(axes) * passes[axes]
                 s = self.seen.setdefault(f, _Seen(set(), times, work, part, free, around))
                 s.at.add((where, i))
                 s.times = max(s.times, times)
@@ -221,7 +224,7 @@ class _Tally:
                     self.chained.update(map(orbit, inside(f)))
                     if where is not None:
                         self.nested.add(f)
-                self._level(inside(f), consumers, [free], around | set(f.axes), held or lacks,
+                self._level(inside(f), consumers, [free], within, held or lacks,
                             done.union(before(f)), (where or 0, i), part)
 
     def _bytes(self, f: Fold, free: frozenset[Axis], columns: int, rows: int) -> int:

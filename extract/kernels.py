@@ -10,7 +10,7 @@ import itertools
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Iterable
+from typing import Iterable, Iterator
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Buffer, Cast, Fold, Load, Term, children, dtype
@@ -24,9 +24,14 @@ from rules.finishing import round_operand
 
 BEST = 3
 """Bodies kept of each class for each set of fold classes; more changed no plan of the suite (tests/extract)."""
-COMBINATIONS = 500_000
-"""Combinations that are tried before the search only completes what has no body yet: 3 s. A decoder layer takes 60,000, or
-300,000 with masks and rotations that are computed in it."""
+BREADTH = 32
+"""Bodies kept of each class. Those that need most stored tensors go first: each of these comes from another kernel. Where
+sizes are small, every kernel costs a launch, and there are hundreds of ways to mix what is read with what is computed: more
+of them are more for the cover than it can look at. Of a decoder layer at its size few classes have more, and its plan is the
+same with 64."""
+COMBINATIONS = 200_000
+"""Combinations of bodies that agree which are tried, or a tenth of those that do not, before the search only completes what
+has no body yet: 3 s. A decoder layer takes 17,000."""
 BODIES = 20_000
 """Bodies that are priced before the same: 10 s. A decoder layer takes 6,000 to 11,000."""
 SIBLINGS = 4
@@ -82,7 +87,8 @@ class Statistics:
     @property
     def cut_short(self) -> bool:
         """Whether the search has stopped looking for more than one body of a class."""
-        return self.counts["combinations"] > COMBINATIONS or self.counts["bodies"] > BODIES
+        n = self.counts
+        return n["combinations"] > COMBINATIONS or n["with two spellings"] > 10 * COMBINATIONS or n["bodies"] > BODIES
 
     def __str__(self) -> str:
         return ", ".join(f"{n} {what}" for what, n in sorted(self.counts.items()))
@@ -122,12 +128,11 @@ class Search:
                     newest = max((x.serial for xs in below for x in xs), default=0)
                     if newest <= known:
                         continue
-                    for parts in itertools.product(*map(list, below)):
+                    for parts in self._agreeing(below, short):
                         if not parts or max(x.serial for x in parts) > known:
                             moved |= self._combine(c, node, parts)
-                            if not short and self.statistics.cut_short:
-                                done[c, j], moved = known, True
-                                break
+                    if not short and self.statistics.cut_short:
+                        done[c, j], moved = known, True
 
     def bodies(self, c: int) -> list[Term]:
         return [x.body for x in self.partials[c]]
@@ -139,13 +144,23 @@ class Search:
                  and any(isinstance(n, (Fold, Load)) for n in p.egraph.bodies[c])}
         return sorted(found | _cyclic({c: {x.number for n in p.nodes(c) for x in children(n)} for c in p.order}))
 
+    def _agreeing(self, below: list[list[Partial]], short: bool, classes: int = 0, picks: int = 0,
+                  parts: tuple[Partial, ...] = ()) -> Iterator[tuple[Partial, ...]]:
+        """Bodies for each operand, in which no class has two spellings; until the search is cut short, if it is not yet.
+        """
+        if len(parts) == len(below):
+            yield parts
+            return
+        for x in list(below[len(parts)]):
+            if (both := classes & x.classes) and both.bit_count() != (picks & x.picks).bit_count():
+                self.statistics.counts["with two spellings"] += 1
+            elif short or not self.statistics.cut_short:
+                yield from self._agreeing(below, short, classes | x.classes, picks | x.picks, (*parts, x))
+
     def _combine(self, c: int, node: Term, parts: tuple[Partial, ...]) -> bool:
         self.statistics.counts["combinations"] += 1
         classes = picks = 0
         for x in parts:
-            if (both := classes & x.classes) and both.bit_count() != (picks & x.picks).bit_count():
-                self.statistics.counts["with two spellings"] += 1
-                return False
             classes |= x.classes
             picks |= x.picks
         if classes & self.bit.get(c, 0):
@@ -189,6 +204,10 @@ class Search:
         alike = [o for o in others if o.kind == made.kind and not o.leaf]
         if not leaf and len(alike) > self.limit:
             worst = max(alike, key=lambda o: (o.seconds, o.body.key))
+            others.remove(worst)
+            return worst is not made
+        if len(others) > BREADTH:
+            worst = max((o for o in others if not o.leaf), key=lambda o: (len(o.need), o.seconds, o.body.key))
             others.remove(worst)
             return worst is not made
         return True

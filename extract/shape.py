@@ -148,19 +148,23 @@ class Shape:
                    for r, c in found[:-1]]
         return [*crossed, found[-1]]
 
-    def _chain(self, r: dict) -> dict:
+    def _chain(self, r: dict, least: int = 16) -> dict:
+        """least: rows of one warp."""
         loops = [l for part in self.parts for l in every(part.loops)]
         knobs = {"stages": r["stages"], "atom": "mma"} | {f"tile.{l.axis.name}": round_up(l.axis.extent, 16) for l in loops}
         knobs |= {f"tile.{l.axis.name}": 1 for l in loops if around(l)}
         knobs |= {f"tile.{a.name}": r["keys"] for a in self._key_axes()}
         knobs |= {f"tile.{a.name}": 1 for a in self.depth[:-1]} | {f"tile.{self.depth[-1].name}": round_up(self.depth[-1].extent, 16)}
-        knobs |= self._tiles(self.rows, r["bm"]) | {f"warps.{self.rows[-1].name}": r["wm"]}
+        knobs |= self._tiles(self.rows, r["bm"], least * r["wm"]) | {f"warps.{self.rows[-1].name}": r["wm"]}
         knobs |= {f"tile.{a.name}": round_up(a.extent, 16) for a in self.columns}
         return knobs | self._order()
 
     def _chain_fma(self, r: dict) -> dict:
-        knobs = self._chain(r) | {"atom": "fma", f"lanes.{self.rows[-1].name}": 4}
-        knobs |= {f"lanes.{a.name}": 8 for a in self._key_axes()}
+        knobs = self._chain(r, 4) | {"atom": "fma", f"lanes.{self.rows[-1].name}": 4}
+        loops = [i for part in self.parts for l in every(part.loops) for i in every(l.inside)]
+        # keys lie with rows in the scores, and with columns where it is the values that are computed
+        keys = 4 if any((p.rows | p.columns).intersection(self.columns) for i in loops for p in i.products) else 8
+        knobs |= {f"lanes.{a.name}": keys for a in self._key_axes()}
         knobs[f"tile.{self.depth[-1].name}"] = power(self.depth[-1].extent)
         for a in self.columns:
             knobs |= {f"tile.{a.name}": max(8, power(a.extent)), f"lanes.{a.name}": 8}

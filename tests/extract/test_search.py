@@ -94,7 +94,7 @@ def test_a_cast_down_and_up_again_is_not_a_way_to_compute_a_value():
     assert len(fewest.kernels) == 1
 
 
-@pytest.mark.parametrize("limit, combinations", [("COMBINATIONS", 0), ("COMBINATIONS", 20), ("COMBINATIONS", 500), ("BODIES", 50)])
+@pytest.mark.parametrize("limit, combinations", [("COMBINATIONS", 0), ("COMBINATIONS", 20), ("COMBINATIONS", 200), ("BODIES", 50)])
 @pytest.mark.parametrize("program", ["mlp", "rotary"])
 def test_a_search_cut_short_still_covers_and_says_so(monkeypatch, program, limit, combinations):
     monkeypatch.setattr(extract.kernels, limit, combinations)

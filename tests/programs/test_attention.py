@@ -22,6 +22,7 @@ PROGRAMS = {
                              "a(torch.randn(5, 2, 12), y, z, None, False, m)",
     "weights of padded keys": "x = torch.randn(2, 5, 12); p = torch.arange(5) > torch.tensor([[2], [4]]); "
                               "nn.MultiheadAttention(12, 3, batch_first=True)(x, x, x, key_padding_mask=p)",
+    "decoder layer": "nn.TransformerDecoderLayer(12, 3, 24)(torch.randn(5, 2, 12), torch.randn(7, 2, 12))",
     "encoder layer": "nn.TransformerEncoderLayer(12, 3, 24, batch_first=True, norm_first=True)(torch.randn(2, 5, 12))",
 }
 
