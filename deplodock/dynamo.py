@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cache
 
 import torch
 from torch import nn
@@ -122,17 +121,19 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence, *, options: dict
             raise
         REPORT.eager(graph, error)
         return gm.forward
-    writes = any(t.mutates or t.aliases for t in traced)
-    if train and writes:
+    if train and any(t.mutates or t.aliases for t in traced):
         REPORT.eager(graph, _GradientsOfMutation())
         return gm.forward
-    wanted = cache(lambda: differentiable(gm))
+    if train:
+        wanted = differentiable(gm)
+        return lambda *args: Recompute.apply(run, gm.forward, wanted, *args)
 
     def call(*args):
-        """Asks at each call for gradients: parameters may come to require them without another graph of Dynamo's."""
         if not (torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in args)):
             return run(*args)
-        return gm.forward(*args) if writes else Recompute.apply(run, gm.forward, wanted(), *args)
+        if not graph.eager:
+            REPORT.eager(graph, _GradientsLater())
+        return gm.forward(*args)
     return call
 
 
@@ -141,6 +142,13 @@ class _GradientsOfMutation(UnsupportedOperator):
     expected = "a graph that is a function of its inputs, or no gradients"
     found = ""
     advice = "run it under torch.no_grad(), or keep what writes to inputs outside"
+
+
+class _GradientsLater(UnsupportedOperator):
+    title = "gradients through a graph that was compiled when nothing required any"
+    expected = "parameters that require gradients before the first call, or no gradients"
+    found = "Dynamo of torch 2.11 keeps a graph whose parameters come to require gradients"
+    advice = "call torch._dynamo.reset() after requires_grad_(True), and the graph is compiled again"
 
 
 def _options(options: dict | None, mode: str | None) -> tuple[Options, bool]:
