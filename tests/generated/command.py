@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import platform
 import sys
 import time
@@ -24,6 +25,7 @@ def options(name: str, count: int, what: str) -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--only", default="", help="cases with this text in their keys")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds that a case may take")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="wall clock, after which no case is waited for")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write every outcome but right ones, and the counts")
     parser.add_argument("--out", type=Path, metavar="OUT", help="write the summary, as Markdown")
     return parser
@@ -36,10 +38,10 @@ def main(name: str, args: argparse.Namespace, draw: Drawing, keys: Sequence[str]
     Exit code 1 if a case is neither right nor a named error.
     """
     start, found = time.monotonic(), []
-    for outcome in outcomes(draw, keys, args.jobs, args.limit):
+    for outcome in outcomes(draw, keys, args.jobs, args.limit, start + args.seconds):
         found.append(outcome)
         if outcome.what != "right":
-            print(f"{outcome.what}: {explain(outcome)}", flush=True)
+            print(f"{outcome.what}: {outcome.key}: {outcome.detail}", flush=True)
         if len(found) % 100 == 0:
             print(f"{len(found)} of at most {len(keys)}, {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     found.sort(key=lambda o: o.key)
@@ -51,6 +53,9 @@ def main(name: str, args: argparse.Namespace, draw: Drawing, keys: Sequence[str]
     if args.json:
         args.json.write_text(json.dumps(dict(command=command, counts=counts(found), versions=versions(),
                                              outcomes=[asdict(o) for o in found if o.what != "right"]), indent=1) + "\n")
+    for outcome in found:
+        if outcome.what not in ("right", "named") and time.monotonic() < start + args.seconds:
+            print(f"{outcome.what}: {explain(outcome)}", flush=True)
     return int(any(o.what not in ("right", "named") for o in found))
 
 

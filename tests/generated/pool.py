@@ -1,6 +1,7 @@
 """Runs the cases of many keys in processes: a batch at a time, and a process that hangs or dies costs one case."""
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import deque
@@ -21,15 +22,18 @@ GRACE = 30.0
 Drawing = Callable[[str], Case | None]
 
 
-def outcomes(draw: Drawing, keys: Sequence[str], jobs: int, limit: float) -> Iterator[Outcome]:
-    """The outcome of each key that draw() makes a case of, in any order. draw: a function at the top of a module."""
+def outcomes(draw: Drawing, keys: Sequence[str], jobs: int, limit: float, end: float = math.inf) -> Iterator[Outcome]:
+    """The outcome of each key that draw() makes a case of, in any order. draw: a function at the top of a module. end: on
+    time.monotonic(), after which no outcome is waited for."""
     if jobs == 1:
         for at in range(0, len(keys), BATCH):
+            if time.monotonic() > end:
+                return
             yield from run(_drawn(draw, keys[at:at + BATCH]), limit)
         return
     todo = deque(tuple(keys[at:at + BATCH]) for at in range(0, len(keys), BATCH))
     workers = [_Worker(draw, limit) for _ in range(min(jobs, len(todo)))]
-    while busy := [w for w in workers if w.step(todo)]:
+    while time.monotonic() < end and (busy := [w for w in workers if w.step(todo)]):
         ready = set(wait([w.pipe for w in busy], timeout=1.0))
         for w in busy:
             yield from w.hear(w.pipe in ready)
