@@ -34,7 +34,8 @@ def main() -> int:
     judge = partial(judged, through_torch=options.compile, limit=options.limit)
     outcomes: list[Outcome] = []
     with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
-        running = [pool.submit(judge, Choice(f, options.layer, options.seq, options.dtype, options.numerics)) for f in names]
+        running = [pool.submit(judge, Choice(name, options.layer, options.seq, options.dtype, options.numerics))
+                   for name in names]
         for done in as_completed(running):
             made = done.result()
             if not outcomes:
@@ -64,14 +65,15 @@ def _markdown(outcomes: list[Outcome], options: argparse.Namespace) -> str:
     import transformers
     how = "torch.compile(model, backend=\"deplodock\")" if options.compile else "deplodock's own capture"
     words = [w for w in sys.argv[1:] if not w.startswith("--out") and w != str(options.out)]
+    command = shlex.join(["python", "-m", "tests.models", *words])
     head = ("family", *outcomes[0].counts, "seconds", "agrees")
     rows = [head, tuple("---" for _ in head)]
     rows += [(o.family, *_cells(o), "; ".join(o.wrong) or "yes") for o in outcomes]
     table = "\n".join(f"| {' | '.join(r)} |" for r in rows)
     eager = "".join(f"\n{o.family} in eager mode:\n\n" + "".join(f"    {line}\n" for line in reason.splitlines())
                     for o in outcomes for reason in o.eager)
-    return (f"# Model families at toy sizes\n\nWhole models (encoders of T5 and Whisper) through {how}, on the emulation of a\n"
-            f"GPU, against the program in float64 and eager: `{shlex.join(['python', '-m', 'tests.models', *words])}`.\n"
+    return (f"# Model families at toy sizes\n\nWhole models (encoders of T5 and Whisper) through {how}, on the "
+            f"emulation of a\nGPU, against the program in float64 and eager: `{command}`.\n"
             f"Seconds are the processor's, to compile. Python {platform.python_version()}, torch {torch.__version__}, "
             f"transformers {transformers.__version__}.\n\n{table}\n{eager}")
 

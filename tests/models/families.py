@@ -63,7 +63,8 @@ def judged(choice: Choice, through_torch: bool, limit: float) -> Outcome:
         problem = f"not done in {limit:.0f} s"
     except Exception as error:
         problem = f"{type(error).__name__}: {error}".splitlines()[0]
-    return Outcome(choice.family, dict.fromkeys(TORCH if through_torch else DIRECT, "-"), time.process_time(), (problem,))
+    counts = dict.fromkeys(TORCH if through_torch else DIRECT, "-")
+    return Outcome(choice.family, counts, time.process_time(), (problem,))
 
 
 def _directly(choice: Choice) -> Outcome:
