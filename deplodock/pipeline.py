@@ -134,7 +134,7 @@ class Region:
 class Compilation:
     """One program on its way down: cut into regions, each distinct one compiled, their plans put together.
 
-    `seconds` holds the time of each stage that has run, over all regions. whole: nodes of a region at most.
+    `seconds` holds the time of each stage that has run, over all regions. whole: steps of a region at most.
     """
     captured: Captured
     target: Target
@@ -221,7 +221,7 @@ def compile(captured: Captured, target: str | Target = "h200", numerics: str = "
     """A program ready to be lowered as far as it is asked for.
 
     target: a GPU's name or an architecture (deplodock/target.py). numerics: strict, default or fast, as NUMERICS in
-    README says. whole: nodes of a region at most. UnknownTarget if there is no such target.
+    README says. whole: steps of a region at most. UnknownTarget if there is no such target.
     """
     return Compilation(captured, target if isinstance(target, Target) else find_target(target), numerics, groups,
                        provenance, whole)

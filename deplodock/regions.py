@@ -16,14 +16,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import accumulate
 from typing import Iterator
 
 from deplodock.enter import enter
 from deplodock.ir.loop import Cast, Fold, Load, Term, children, loads
 from deplodock.ir.torch import Arg, Node, Program, Value, contiguous
 
-WHOLE = 96
-"""Nodes of a region at most, where there is a cut. A decoder layer has 60 to 80, and takes 5 s."""
+WHOLE = 112
+"""Steps of a region at most, where there is a cut: what the definitions make of its operators. A layer of a transformer has
+40 to 100, however its operators are written, and takes 5 s; two in one region take four times as long as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,9 @@ class Part:
 
 
 def cut(program: Program, whole: int = WHOLE) -> tuple[Part, ...]:
-    """The regions of a program, in the order in which they run. whole: nodes of a region at most."""
+    """The regions of a program, in the order in which they run. whole: steps of a region at most."""
     cutting = _Cutting(program, whole)
-    if len(program.nodes) <= whole or not cutting.nodes:
+    if cutting.total <= whole or not cutting.nodes:
         return Part(0, program),
     return tuple(cutting.parts(cutting.joined(cutting.atoms())))
 
@@ -55,7 +57,7 @@ class _Cutting:
     """A program on the bench.
 
     nodes: those that depend on an input, in order. fixed: the others, by name. readers: of each of the former the places
-    among `nodes` that read it. needs: of each of `nodes`, the others that it depends on.
+    among `nodes` that read it. before: the steps of all nodes before each of `nodes`; total: those of the whole program.
     """
 
     def __init__(self, program: Program, whole: int):
@@ -76,6 +78,9 @@ class _Cutting:
             for r in dict.fromkeys(reads(n)):
                 if r in self.at:
                     self.readers[r].append(i)
+        steps = {n.name: self._reading(n).steps for n in program.nodes}
+        self.total = sum(steps.values())
+        self.before = [0, *accumulate(steps[n.name] for n in self.nodes)]
         self.prices = self._prices()
         self.made: dict[Span, Program] = {}
         self.keys: dict[Span, str] = {}
@@ -88,7 +93,7 @@ class _Cutting:
         while todo:
             low, high = todo.pop()
             inside = range(low + 1, high)
-            if not inside or low + self.whole >= high and (low, high) != (0, len(self.nodes)):
+            if not inside or self._steps((low, high)) <= self.whole and (low, high) != (0, len(self.nodes)):
                 done.append((low, high))
                 continue
             least = min(self.prices[i] for i in inside)
@@ -114,25 +119,31 @@ class _Cutting:
         if len(behind) != 1:
             return len(behind) > 1
         reader = self.nodes[behind[0]]
-        folded, moves = self._reading(reader, name)
-        return folded or moves and size(reader) >= size(self.values[name]) and self._stored(reader.name, behind[0] + 1)
+        found = self._reading(reader)
+        return name in found.folded or (found.moves and size(reader) >= size(self.values[name])
+                                        and self._stored(reader.name, behind[0] + 1))
 
-    def _reading(self, node: Node, name: str) -> tuple[bool, bool]:
+    def _reading(self, node: Node) -> Reading:
+        """What an operator does, with its operands by their names."""
         names = dict.fromkeys(reads(node))
         operands = tuple(replace(_value(self.values[r]), name=f"x{i}") for i, r in enumerate(names))
         to = {r: v.name for r, v in zip(names, operands)}
-        folded, moves = reading(Program(operands, (), (_renamed(node, {**to, node.name: "y"}),), ("y",)))
-        return to[name] in folded, moves
+        found = reading(Program(operands, (), (_renamed(node, {**to, node.name: "y"}),), ("y",)))
+        return replace(found, folded=frozenset(r for r in to if to[r] in found.folded))
+
+    def _steps(self, span: Span) -> int:
+        """The steps of a span, without what depends on parameters only."""
+        return self.before[span[1]] - self.before[span[0]]
 
     # ---- joining -----------------------------------------------------------------------------------------------------
 
     def joined(self, spans: list[Span]) -> list[Span]:
-        """Fewer spans: neighbours become one, the most frequent pair first, where that leaves no more nodes to compile
+        """Fewer spans: neighbours become one, the most frequent pair first, where that leaves no more steps to compile
         than before, or cuts a value that need not be stored."""
         while True:
             pairs: dict[str, list[int]] = {}
             for i, (a, b) in enumerate(zip(spans, spans[1:])):
-                if b[1] - a[0] <= self.whole:
+                if self._steps((a[0], b[1])) <= self.whole:
                     at = pairs.setdefault(self.key((a[0], b[1])), [])
                     if not at or at[-1] < i - 1:
                         at.append(i)
@@ -148,8 +159,8 @@ class _Cutting:
                 return spans
 
     def _work(self, spans: list[Span]) -> int:
-        """Nodes of all distinct parts."""
-        return sum({self.key(s): s[1] - s[0] for s in spans}.values())
+        """Steps of all distinct parts."""
+        return sum({self.key(s): self._steps(s) for s in spans}.values())
 
     # ---- parts -------------------------------------------------------------------------------------------------------
 
@@ -229,10 +240,18 @@ def size(v: Value | Node) -> int:
     return math.prod(v.shape) * v.dtype.bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an operator does. folded: the operands that its definition reads inside of a fold, as they are or elementwise;
+    moves: whether all that it does is to move its operand, or to change its dtype; steps: how many steps that takes."""
+    folded: frozenset[str]
+    moves: bool
+    steps: int
+
+
 @cache
-def reading(program: Program) -> tuple[frozenset[str], bool]:
-    """Of a program of one operator: the inputs that its definition reads inside of a fold, as they are or elementwise; and
-    whether all that it does is to move its input, or to change its dtype."""
+def reading(program: Program) -> Reading:
+    """Of a program of one operator."""
     entered = enter(program)
     behind: dict[Term, frozenset[str]] = {b: frozenset([b.name]) for b in entered.inputs}
     found: set[str] = set()
@@ -242,7 +261,7 @@ def reading(program: Program) -> tuple[frozenset[str], bool]:
             found |= frozenset().union(*(behind.get(l.tensor, frozenset()) for l in loads(f)))
     bodies = (s.launch.body for s in entered.statements)
     moves = all(isinstance(b.body if isinstance(b, Cast) else b, Load) for b in bodies)
-    return frozenset(found), moves
+    return Reading(frozenset(found), moves, len(entered.statements))
 
 
 def _folds(t: Term) -> Iterator[Term]:

@@ -56,7 +56,7 @@ def test_layers_are_equal_regions():
 
 
 def test_what_lives_long_prevents_no_cut(blocks):
-    parts = cut(blocks.program, 8)
+    parts = cut(blocks.program, 16)
     assert [p.kind for p in parts] == [0, 1, 1, 1, 1, 2]
     assert all(len(p.program.outputs) == 1 for p in parts)
 
@@ -67,7 +67,7 @@ def test_nothing_is_cut_between_an_operator_and_what_follows_it_elementwise():
 
 
 def test_equal_regions_run_the_same_kernels_over_their_own_tensors(blocks):
-    x = compile(blocks, whole=8)
+    x = compile(blocks, whole=16)
     assert x.times == (1, 4, 1)
     plan, text = x.plan, {}
     assert all(text.setdefault(k.name, k.text) == k.text for k in x.cuda) and len(text) < len(x.cuda)
