@@ -181,7 +181,7 @@ def _slice(x, dim, start, stop, step):
 
 MEANING: dict[str, Callable] = {
     **{op: _unary(getattr(torch, op)) for op in """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10
-        log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc floor ceil round trunc
+        log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc lgamma floor ceil round trunc
         isnan isinf bitwise_not relu""".split()},
     **{op: _binary(getattr(torch, op)) for op in """add sub mul div floor_divide remainder fmod pow atan2 hypot copysign
         maximum minimum eq ne lt le bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift""".split()},

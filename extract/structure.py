@@ -27,7 +27,7 @@ COLUMNS = 256
 """Columns that one block's tile can hold: the widest accumulator of a block with 64 rows (64 KiB of registers in f32).
 """
 SPECIAL = frozenset("""exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh
-    atanh sigmoid erf erfc hypot rsqrt sqrt recip div pow""".split())
+    atanh sigmoid erf erfc lgamma hypot rsqrt sqrt recip div pow""".split())
 """Pointwise operators that run on the special-function unit."""
 
 F = TypeVar("F", bound=Callable)

@@ -12,7 +12,7 @@ Number = float
 
 POINTWISE = {
     **{name: name for name in """neg abs sign sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos
-       atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc floor ceil round trunc isnan isinf add sub mul div
+       atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc lgamma floor ceil round trunc isnan isinf add sub mul div
        remainder fmod pow atan2 hypot copysign maximum minimum eq ne lt le
        where""".split()},
     "reciprocal": "recip", "bitwise_not": "not", "floor_divide": "floordiv", "trunc_divide": "truncdiv",

@@ -3,18 +3,26 @@
 `result` is "same" (the dtype of the last operand) or "b8". The NumPy function is the definition: it serves the
 reference interpreter, constant folding, and the tests of laws and of generated kernels. Operands have one dtype, but for
 `where`, whose first is b8. Integer arithmetic wraps modulo 2^n; division and remainder of integers are defined for
-divisors other than 0.
+divisors other than 0: by 0, eager raises ZeroDivisionError on the CPU and gives what the hardware does on a GPU, a
+compiled program gives some number.
 """
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Callable
 
 import numpy as np
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+@partial(np.vectorize, otypes=[np.float64])
+def _lgamma(a):
+    """The logarithm of |Γ(a)|; infinite at 0, -1, -2 ..."""
+    return math.inf if a <= 0 and a == np.floor(a) else math.lgamma(a)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,7 @@ OPS: dict[str, OpInfo] = {
     "sigmoid": OpInfo(1, "same", lambda a: 1 / (1 + np.exp(-a))),
     "erf": OpInfo(1, "same", lambda a: _erf(a).astype(np.asarray(a).dtype)),
     "erfc": OpInfo(1, "same", lambda a: _erfc(a).astype(np.asarray(a).dtype)),
+    "lgamma": OpInfo(1, "same", lambda a: _lgamma(a).astype(np.asarray(a).dtype)),
     "floor": OpInfo(1, "same", np.floor),
     "ceil": OpInfo(1, "same", np.ceil),
     "round": OpInfo(1, "same", np.rint),

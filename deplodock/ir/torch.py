@@ -32,7 +32,7 @@ from deplodock.errors import TorchIRSyntaxError
 from deplodock.ir.dtype import Dtype
 
 _UNARY = """neg abs sign reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh
-            tanh asinh acosh atanh sigmoid erf erfc floor ceil round trunc isnan isinf bitwise_not relu silu
+            tanh asinh acosh atanh sigmoid erf erfc lgamma floor ceil round trunc isnan isinf bitwise_not relu silu
             cast reshape expand""".split()
 _BINARY = """add sub mul div floor_divide trunc_divide remainder fmod pow atan2 hypot copysign maximum minimum eq ne
              lt le bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift""".split()

@@ -16,7 +16,7 @@ from deplodock.ir.loop import Const
 CALLS = {"sqrt": "sqrt", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
          "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos", "atan": "atan",
          "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh", "acosh": "acosh", "atanh": "atanh",
-         "erf": "erf", "erfc": "erfc", "floor": "floor", "ceil": "ceil", "round": "rint",
+         "erf": "erf", "erfc": "erfc", "lgamma": "lgamma", "floor": "floor", "ceil": "ceil", "round": "rint",
          "trunc": "trunc", "pow": "pow", "atan2": "atan2", "hypot": "hypot", "copysign": "copysign", "fmod": "fmod",
          "abs": "fabs"}
 """Functions of C's mathematical library: of f64 under this name, of f32 with an f behind it."""

@@ -10,7 +10,7 @@ torch.exp2(x), torch.expm1(x), torch.log(p), torch.log2(p), torch.log1p(p), torc
 torch.tan(x), torch.atan(x), torch.tanh(x), torch.sigmoid(x), torch.erf(x), torch.floor(x), torch.ceil(x), \
 torch.trunc(x), torch.round(x * 4), torch.square(x), torch.isnan(x), torch.isinf(x), torch.isfinite(x), ~b, ~i, \
 torch.exp(i), torch.special.expit(x), +x, torch.log10(p), torch.asin(x), torch.acos(x), torch.sinh(x), \
-torch.cosh(x), torch.asinh(x), torch.acosh(p), torch.atanh(x), torch.erfc(x), torch.signbit(x), \
+torch.cosh(x), torch.asinh(x), torch.acosh(p), torch.atanh(x), torch.erfc(x), torch.lgamma(p), torch.signbit(x), \
 torch.signbit(i), torch.angle(x), torch.sgn(b), torch.round(x, decimals=2), torch.round(x * 99, decimals=-1)""",
     "arithmetic": VALUES + """
 x + y, x - y, x * y, x / p, x // p, x % p, torch.fmod(x, p), p ** x, x ** 2, 2 ** x, 3 - x, 1 / p, x + 2 * y, \
@@ -149,7 +149,7 @@ torch.full((2,), 7), torch.zeros(3), torch.ones(3, dtype=torch.bool), torch.zero
 torch.full_like(x, 2), x.new_zeros(2), x.new_ones(2), x.new_full((2,), 3), torch.eye(3), \
 torch.eye(2, 4, dtype=torch.float64), torch.triu(x), torch.tril(x, -1), x.clone().fill_(2), x.clone().zero_(), \
 torch.scalar_tensor(2.5), torch.ones(3, 3, dtype=torch.bool).tril(), torch.full((4, 4), float('-inf')).triu(1) + x, \
-torch.linspace(0, 1, 5), torch.ones_like(x.new_empty(2))""",
+torch.linspace(0, 1, 5), torch.ones_like(x.new_empty(2)), x.new_empty_strided((2, 3), (1, 2)).fill_(1)""",
     "no elements, no dimensions": """
 z = torch.randn(0, 8); s = torch.randn(()); w = torch.randn(8, 0)
 z + 1, z.sum(0), z.sum(), z.mean(1), z @ w, w @ z, F.linear(z, w.T), z.softmax(-1), z.reshape(8, 0), z.T, \

@@ -24,7 +24,7 @@ x = torch.randn(5, 7) * 4; x.floor(), x.ceil(), x.round(), x.trunc(), x.isnan(),
 x = torch.randn(5, 7); x.clamp(-1, 1), torch.maximum(x, x * 2), torch.minimum(x, x[0]), F.relu6(x), F.hardtanh(x)
 
 x = torch.rand(5, 7) * 2 - .9; y = torch.randn(7)
-(x.asin(), x.acos(), x.sinh(), x.cosh(), x.asinh(), (x + 2).acosh(), x.atanh(), x.erfc(), (x + 1).log10(),
+(x.asin(), x.acos(), x.sinh(), x.cosh(), x.asinh(), (x + 2).acosh(), x.atanh(), x.erfc(), x.lgamma(), (x + 1).log10(),
  torch.hypot(x, y), torch.copysign(x, y), torch.signbit(y), torch.round(x, decimals=1))
 
 x = torch.randn(5, 7); F.softplus(x), F.leaky_relu(x), F.elu(x), F.gelu(x), F.gelu(x, approximate="tanh"), F.silu(x)

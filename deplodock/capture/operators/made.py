@@ -44,7 +44,7 @@ ROWS: dict[str, Constructor] = {
     **rows(full("value"), "fill.Scalar"),
     **rows(full("s"), "scalar_tensor"),
     **rows(full(0), "zeros zeros_like new_zeros zero"),
-    **rows(full(0), "new_empty"),
+    **rows(full(0), "new_empty new_empty_strided"),
     **rows(full(1), "ones ones_like new_ones"),
     **rows(arange, "arange arange.start arange.start_step"),
     **rows(eye, "eye eye.m"),

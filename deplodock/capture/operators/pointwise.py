@@ -54,6 +54,7 @@ def rsub(c: Call) -> Arg:
 
 
 def divide(c: Call) -> Arg:
+    """Of integers, by divisors other than 0; the same goes for floor_divide, remainder and fmod (see ir/ops.py)."""
     op = {None: "div", "floor": "floor_divide", "trunc": "trunc_divide"}[c["rounding_mode"]]
     return c.pointwise(op, c["self"], c["other"])
 
@@ -149,7 +150,7 @@ def copy(c: Call) -> Arg:
 ROWS: dict[str, Constructor] = {
     # pointwise
     **each(lambda op: pointwise(op, "self"), """neg abs reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10
-        log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc floor ceil
+        log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc lgamma floor ceil
         trunc round bitwise_not"""),
     **rows(sign, "sign sgn"),
     **each(predicate, "isnan isinf"),
