@@ -25,13 +25,13 @@ from rules.finishing import round_operand
 BEST = 3
 """Bodies kept of each class for each set of fold classes; more changed no plan of the suite (tests/extract)."""
 BREADTH = 32
-"""Bodies kept of each class. Those that need most stored tensors go first: each of these comes from another kernel. Where
-sizes are small, every kernel costs a launch, and there are hundreds of ways to mix what is read with what is computed: more
-of them are more for the cover than it can look at. Of a decoder layer at its size few classes have more, and its plan is the
-same with 64."""
+"""Bodies kept of each class. Those that need most stored tensors go first: each of these comes from another kernel.
+Where sizes are small, every kernel costs a launch, and there are hundreds of ways to mix what is read with what is
+computed: more of them are more for the cover than it can look at. Of a decoder layer at its size few classes have more,
+and its plan is the same with 64."""
 COMBINATIONS = 200_000
-"""Combinations of bodies that agree which are tried, or a tenth of those that do not, before the search only completes what
-has no body yet: 3 s. A decoder layer takes 17,000."""
+"""Combinations of bodies that agree which are tried, or a tenth of those that do not, before the search only completes
+what has no body yet: 3 s. A decoder layer takes 17,000."""
 BODIES = 20_000
 """Bodies that are priced before the same: 10 s. A decoder layer takes 6,000 to 11,000."""
 SIBLINGS = 4

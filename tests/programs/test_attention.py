@@ -22,6 +22,12 @@ PROGRAMS = {
                              "a(torch.randn(5, 2, 12), y, z, None, False, m)",
     "weights of padded keys": "x = torch.randn(2, 5, 12); p = torch.arange(5) > torch.tensor([[2], [4]]); "
                               "nn.MultiheadAttention(12, 3, batch_first=True)(x, x, x, key_padding_mask=p)",
+    "weights of heads, a key of zeros": "x = torch.randn(5, 12); y = torch.randn(7, 12); p = torch.arange(7) > 5; "
+                                        "m = torch.rand(5, 7) > 0.7; nn.MultiheadAttention(12, 3, add_zero_attn=True)"
+                                        "(x, y, y, key_padding_mask=p, attn_mask=m, average_attn_weights=False)",
+    "a key of parameters, masks as floats": "x = torch.randn(5, 2, 12); y = torch.randn(7, 2, 12); "
+                                            "p = torch.randn(2, 7); m = torch.randn(6, 5, 7); nn.MultiheadAttention(12, 3, add_bias_kv=True)"
+                                            "(x, y, y, key_padding_mask=p, attn_mask=m, need_weights=False)",
     "decoder layer": "nn.TransformerDecoderLayer(12, 3, 24)(torch.randn(5, 2, 12), torch.randn(7, 2, 12))",
     "encoder layer": "nn.TransformerEncoderLayer(12, 3, 24, batch_first=True, norm_first=True)(torch.randn(2, 5, 12))",
 }
