@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from deplodock.capture.build import unique
-from deplodock.capture.export import LINES, first_line, original_line, source_of_error
-from deplodock.capture.values import copied
+from deplodock.capture.export import LINES, first_line, gradient_wanted, original_line, source_of_call, source_of_error
+from deplodock.capture.values import checked_dtype, copied, is_dense
 from deplodock.errors import DataDependentShape, DeplodockError, MismatchedDevices, ProgramFailed, ProgramSyntaxError
 from deplodock.ir.torch import Source
 
@@ -106,6 +106,7 @@ class Text(nn.Module):
         self.record = {key: v for key, v in like.record.items() if abs(key[0]) <= statements} if like else {}
         self.inputs: list[torch.Tensor] = list(like.inputs) if like else []
         self.factories: list[str] = list(like.factories) if like else []
+        self.sources: list[Source | None] = list(like.sources) if like else []
         self.bound, self.bound_names = nn.Module(), {}
         self.recording, self.repeats = True, like is not None
         self.held = [copied(t) for t in self.inputs]
@@ -113,11 +114,13 @@ class Text(nn.Module):
             torch.manual_seed(seed)
             try:
                 self.forward(*self.held)
-            except DeplodockError:
+            except DeplodockError as error:
+                error.where = error.where or source_of_error(error)
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise self._explained(error) from error
         self.recording = False
+        self._check_inputs()
         self._bind()
 
     @property
@@ -167,8 +170,20 @@ class Text(nn.Module):
             self.inputs.append(copied(result))
             self.held.append(result)
             self.factories.append(self.factories[-1] if chained else f.__name__)
+            self.sources.append(source_of_call())
+        elif isinstance(result, torch.Tensor) and not is_dense(result):
+            checked_dtype(f"the result of {f.__name__}", result)
         elif isinstance(result, nn.Module) or f is nn.Parameter or self._initialises(f):
             self.record[key] = result
+
+    def _check_inputs(self) -> None:
+        """WrongDtype for an input that no program can have, with the line that made it."""
+        for name, t, where in zip(self.names, self.inputs, self.sources):
+            try:
+                checked_dtype(name, t)
+            except DeplodockError as error:
+                error.where = where
+                raise
 
     def _initialises(self, f) -> bool:
         """Whether a call sets the values of a module's parameters: that is part of making the module."""
@@ -198,7 +213,7 @@ class Text(nn.Module):
         where = source_of_error(error)
         if len(devices) > 1:
             return MismatchedDevices(where, found="tensors on " + " and ".join(sorted(map(str, devices))))
-        return ProgramFailed(where, error=f"{type(error).__name__}: {first_line(error)}")
+        return gradient_wanted(error, where) or ProgramFailed(where, error=f"{type(error).__name__}: {first_line(error)}")
 
 
 def _compiled(text: str, file: str, expression: str | None, replace: bool) -> tuple[tuple[CodeType, CodeType], int]:

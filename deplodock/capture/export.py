@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import sysconfig
+import traceback
 import warnings
 from pathlib import Path
 
@@ -17,12 +18,14 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from deplodock.errors import CaptureFailed, DataDependentShape, DeplodockError
+from deplodock.capture.values import checked_dtype, is_dense
+from deplodock.errors import CaptureFailed, DataDependentShape, DeplodockError, GradientWanted, UnsupportedOutput
 from deplodock.ir.torch import Source
 
 _FOLDERS = Path(torch.__file__).parent, Path(__file__).parents[1], Path(sysconfig.get_paths()["stdlib"])
 _NOT_THE_USERS = (*(f"{folder}{os.sep}" for folder in _FOLDERS), "<eval_with_key>", "<string>", "<frozen")
 _FRAME = re.compile(r'File "(.*?)", line (\d+)')
+_NO_TREE = re.compile("Found (.*) in output, which is not a known type")
 
 
 def export(module: nn.Module, args: tuple, kwargs: dict | None = None) -> ExportedProgram:
@@ -34,7 +37,7 @@ def export(module: nn.Module, args: tuple, kwargs: dict | None = None) -> Export
     try:
         with torch.no_grad(), _quiet():
             exported = torch.export.export(module, args, kwargs, strict=False)
-            _check_numbers(exported)
+            _check_values(exported)
             for region in exported.graph_module.modules():
                 if region is not exported.graph_module and isinstance(region, torch.fx.GraphModule):
                     region.forward = torch.fx.Interpreter(region).run  # autocast and no_grad regions keep their lines
@@ -60,12 +63,20 @@ def _quiet():
     sys.stderr.write(written.getvalue())
 
 
-def _check_numbers(exported: ExportedProgram) -> None:
-    """Refuses Python numbers read from tensors. A later step of torch.export drops those whose use it does not see."""
+def _check_values(exported: ExportedProgram) -> None:
+    """Refuses Python numbers read from tensors, which a later step of torch.export drops if it does not see their use, and
+    tensors without strides, which it cannot take apart."""
     for node in exported.graph.nodes:
-        if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             raise DataDependentShape(source_of(node),
                                      found="a size or a Python number that depends on a tensor's values")
+        if isinstance(value, torch.Tensor) and not is_dense(value):
+            try:
+                checked_dtype(f"the result of {node.target}", value)
+            except DeplodockError as error:
+                error.where = source_of(node)
+                raise
 
 
 def decompose(exported: ExportedProgram, known: set[str]) -> ExportedProgram:
@@ -134,6 +145,11 @@ def source_of_error(error: BaseException) -> Source | None:
     return _source(frames)
 
 
+def source_of_call() -> Source | None:
+    """The user's line that is being run."""
+    return _source([(f.f_code.co_filename, line) for f, line in traceback.walk_stack(None)][::-1])
+
+
 def _source(frames: list[tuple[str, str | int]]) -> Source | None:
     for file, line in reversed(frames):
         if "site-packages" not in file and not file.startswith(_NOT_THE_USERS):
@@ -152,7 +168,19 @@ def _explained(error: Exception) -> DeplodockError:
         if "DataDependent" in type(e).__name__ or "data-dependent" in str(e):
             return DataDependentShape(where,
                                       found="a branch, a size or a Python number that depends on a tensor's values")
+        if gradient := gradient_wanted(e, where):
+            return gradient
+        if found := _NO_TREE.match(str(e)):
+            return UnsupportedOutput(where, found=found[1])
     return CaptureFailed(where, error=f"{type(error).__name__}: {first_line(error)}")
+
+
+def gradient_wanted(error: BaseException, where: Source | None) -> GradientWanted | None:
+    """The error of a program that computes gradients itself: it runs under no_grad, so autograd finds none."""
+    if "does not require grad and does not have a grad_fn" not in str(error):
+        return None
+    return GradientWanted(where, title="gradients in the program", found="a call of autograd",
+                          advice="compile the forward pass only; torch.compile with this backend gives gradients of it")
 
 
 def first_line(error: BaseException) -> str:

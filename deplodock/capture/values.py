@@ -31,10 +31,15 @@ def described(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str],
 def checked_dtype(name: str, t: torch.Tensor) -> Dtype:
     """The dtype of a dense tensor; WrongDtype for all that Torch IR cannot hold."""
     dtype = Dtype.of_torch(t.dtype)
-    if dtype is None or t.layout != torch.strided or t.is_nested:
-        layout = "nested" if t.is_nested else "" if t.layout == torch.strided else f"{t.layout}"
-        raise WrongDtype(name=name, dtype=", ".join(filter(None, [f"{t.dtype}", layout])))
+    if dtype is None or not is_dense(t):
+        kind = ", nested" if t.is_nested else f", {t.layout}" if t.layout != torch.strided else ""
+        raise WrongDtype(name=name, dtype=f"{t.dtype}{kind}")
     return dtype
+
+
+def is_dense(t: torch.Tensor) -> bool:
+    """Whether a tensor's elements are where its strides say, and are what its memory holds."""
+    return t.layout == torch.strided and not (t.is_nested or t.is_quantized)
 
 
 def strides_of(t: torch.Tensor) -> tuple[int, ...]:

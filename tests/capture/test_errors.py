@@ -92,6 +92,7 @@ data-dependent shape
 wrong dtype: randn is torch.complex64
   expected: float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 or bool, dense and strided; uint16, uint32 and uint64 where PyTorch has the operator
   found:    torch.complex64
+  where:    <-c>:1: torch.randn(4, dtype=torch.complex64) * 2
   to do:    convert it to one of these dtypes, complex numbers to pairs of reals
 """),
     "complex inside": (
@@ -107,6 +108,7 @@ wrong dtype: the result of aten.view_as_complex.default is torch.complex64
 wrong dtype: x is torch.float8_e4m3fn
   expected: float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 or bool, dense and strided; uint16, uint32 and uint64 where PyTorch has the operator
   found:    torch.float8_e4m3fn
+  where:    <-c>:1: x = torch.randn(8).to(torch.float8_e4m3fn)
   to do:    convert it to one of these dtypes, complex numbers to pairs of reals
 """),
     "inputs on two devices": (

@@ -1,6 +1,8 @@
 """Bad input: for each kind of mistake its message, word for word, and its exit code."""
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 BAD = {
@@ -15,6 +17,15 @@ BAD = {
     "mismatched-devices": (1, "x = torch.randn(8)\ny = torch.randn(8, device='meta')\nx + y"),
     "random-numbers": (1, "x = torch.randn(8)\ntorch.bernoulli(x.sigmoid())"),
     "dropout-in-training": (1, "m = nn.Dropout(0.5).train()\nm(torch.randn(8))"),
+    "gradients": (1, "x = torch.randn(4, requires_grad=True)\ny = (x * x).sum()\ny.backward()\nx.grad"),
+    "topk": (1, "x = torch.randn(8)\nx.topk(2).values"),
+    "scatter": (1, "x = torch.zeros(4)\ni = torch.randint(0, 4, (3,))\nx.scatter_add(0, i, torch.randn(3))"),
+    "index-put": (1, "x = torch.randn(4)\ni = torch.randint(0, 4, (3,))\nx[i] = 0.0\nx"),
+    "sparse": (1, "x = torch.eye(4).to_sparse()\nx @ torch.randn(4, 4)"),
+    "nested": (1, "a, b = torch.randn(2, 3), torch.randn(4, 3)\nx = torch.nested.as_nested_tensor([a, b], layout=torch.jagged)\nx * 2"),
+    "loop-on-a-value": (1, "x = torch.randn(8)\nwhile x.sum() < 10: x = x * 2\nx"),
+    "ends-the-process": (1, "import sys\nx = torch.randn(8)\nsys.exit(0) if len(x) else x"),
+    "returns-no-tensor": (1, "x = torch.randn(8)\n(x * 2, nn.Linear(8, 8))"),
 }
 
 
@@ -24,6 +35,27 @@ def test_the_program(deplodock, golden, name):
     ran = deplodock("compile", "--ir", "torch", "-c", text)
     assert ran.code == code and ran.out == ""
     golden(f"errors/{name}.txt", ran.err)
+
+
+def test_quantised_tensors(deplodock, golden):
+    """With a scale and a zero point, their elements are not what their memory holds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")              # PyTorch's own, that they will go
+        ran = deplodock("compile", "--ir", "torch", "-c", "x = torch.randn(8)\ntorch.quantize_per_tensor(x, 0.1, 0, torch.qint8)")
+    assert ran.code == 1 and ran.out == ""
+    golden("errors/quantised.txt", ran.err)
+
+
+@pytest.mark.parametrize("name, given", [("seen-twice", lambda x: (x[:3], x[2:5])),
+                                         ("elements-that-are-one", lambda x: (x[:1].expand(3), x[2:5]))])
+def test_overlapping_inputs_that_are_written_to(name, given, golden):
+    import torch
+    from deplodock import compile
+    from deplodock.errors import OverlappingWrite
+    with pytest.raises(OverlappingWrite) as raised:
+        compile(lambda x, y: x.add_(y), given(torch.ones(5)))
+    assert raised.value.exit_code == 1
+    golden(f"errors/overlapping-write-{name}.txt", str(raised.value))
 
 
 def test_an_unknown_target(deplodock, golden):
