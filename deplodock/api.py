@@ -27,6 +27,9 @@ log = logging.getLogger("deplodock")
 
 NUMERICS = ("strict", "default", "fast")
 
+TRACING = threading.RLock()
+"""Held while a module is traced, which puts other tensors into it, and while a call reads what modules hold."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -69,7 +72,8 @@ class Compiled:
 
     variants: the programs there are, in the order in which they were compiled. Arguments that none was compiled for, or
     a module whose parts were replaced, are a new variant's. Parameters are read from the module at each call; what else
-    it holds (numbers, lists, hooks) is as it was when the variant was compiled.
+    it holds (numbers, lists, hooks) is as it was when the variant was compiled. Threads may call it at the same time; the
+    module itself must not run in another thread while a variant is compiled, as torch.export changes it meanwhile.
 
     GradientWanted for an input that requires a gradient outside of torch.no_grad(), TypeError for arguments that the
     module does not take, TooManyVariants (BrokenFact if there may be only one) beyond the limit.
@@ -116,7 +120,8 @@ class Compiled:
             v.program.forget()
 
     def _variant(self, tree: TreeSpec, given: list) -> Variant | None:
-        return next((v for v in self.variants if v.broken(tree, given) is None), None)
+        with TRACING:
+            return next((v for v in self.variants if v.broken(tree, given) is None), None)
 
     def _another(self, args: tuple, kwargs: dict, tree: TreeSpec, given: list) -> Variant:
         """A new variant for arguments that none there is can take, or the one that another thread has just made."""
@@ -135,7 +140,8 @@ class Compiled:
 
     def _add(self, args: tuple, kwargs: dict, reason: str) -> None:
         """Compiles the module for these arguments."""
-        captured = self._capture(self._module, args, kwargs)
+        with TRACING:
+            captured = self._capture(self._module, args, kwargs)
         leaves, tree = tree_flatten((args, kwargs))
         device = _device([*captured.inputs, *captured.parameters.values(), *leaves])
         target = self._options.target

@@ -79,7 +79,7 @@ class Report:
         """A graph that is about to be compiled."""
         found = frame()
         names = [n.target for n in gm.graph.nodes if n.op == "placeholder"]
-        facts = dict(zip(names, map(_fact, inputs)))
+        facts = {n: _fact(x) for n, x in zip(names, inputs) if not _is_symbol(n, x)} | _modes()
         before = self._last.get(found[0]) if found and found[1] else None
         name = f"{found[0]}/{found[1]}" if found else str(len(self.graphs))
         made = Graph(name, FIRST if before is None else _differences(before.facts, facts), facts)
@@ -295,16 +295,33 @@ class _Holder(nn.Module):
 
 def _fact(value) -> str:
     """An input in words."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return f"{value.node.hint}"
     if not isinstance(value, torch.Tensor):
         return f"{value}"
     shape = [int(n) for n in value.shape]
     gradient = ", requires a gradient" if value.requires_grad else ""
-    return f"{value.dtype}{shape}, strides {[int(n) for n in value.stride()]}, {value.device}{gradient}".removeprefix("torch.")
+    made = ", made in inference mode" if value.is_inference() else ""
+    return f"{value.dtype}{shape}, strides {[int(n) for n in value.stride()]}, {value.device}{gradient}{made}".removeprefix("torch.")
+
+
+def _is_symbol(name: str, value) -> bool:
+    """Whether an input is a symbol in other inputs' shapes, which tell as much."""
+    return isinstance(value, torch.SymInt) and str(value) == name
+
+
+def _modes() -> dict[str, str]:
+    """What else Dynamo compiles for, in words."""
+    devices = ("cpu", "cuda")
+    casts = [f"{torch.get_autocast_dtype(d)} on {d}".removeprefix("torch.") for d in devices if torch.is_autocast_enabled(d)]
+    return {"grad mode": "on" if torch.is_grad_enabled() else "off",
+            "inference mode": "on" if torch.is_inference_mode_enabled() else "off", "autocast": ", ".join(casts) or "off"}
 
 
 def _differences(before: dict[str, str], now: dict[str, str]) -> str:
     """Why a graph was compiled again, as far as its inputs tell."""
-    changed = [f"{n} is {now[n]}, and not {before[n]}" for n in now if n in before and now[n] != before[n]]
+    changed = [f"{n} is {now[n]}, and not {before[n]}" if n in before else f"{n} is {now[n]}, and was part of the graph"
+               for n in now if now[n] != before.get(n)]
     if changed:
         return "; ".join(changed)
     return "something else that Dynamo guards on has changed: TORCH_LOGS=recompiles says what"

@@ -1,18 +1,24 @@
 """deplodock.compile: what it takes, what it gives back, and what it refuses."""
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 import deplodock
+from deplodock.api import Compiled, Options
+from deplodock.capture import capture_module
 from deplodock.errors import (BrokenFact, GradientWanted, OverlappingWrite, TooManyVariants, TrainingMode, UnknownTarget,
-                              UsageError)
+                              UsageError, WrongDtype)
 
 X, Y = torch.randn(3, 8, generator=torch.Generator().manual_seed(0)), torch.arange(8.0)
 
@@ -227,3 +233,54 @@ def test_what_makes_no_sense_is_refused():
         deplodock.compile(torch.relu, X, target="gtx1080")
     with pytest.raises(TrainingMode):
         deplodock.compile(nn.Sequential(nn.Dropout(0.5)), X)
+
+
+def test_calls_while_another_thread_compiles():
+    """torch.export puts fake tensors into a module while it traces it: no call may take them for its parameters."""
+    module, x = nn.Linear(3, 4).requires_grad_(False), torch.randn(2, 3)
+    weight, traced, tracing = module.weight, [], threading.Event()
+
+    def slowly(*program):
+        if traced:
+            module._parameters["weight"] = FakeTensorMode().from_tensor(weight)
+            tracing.set()
+            time.sleep(0.2)
+            module._parameters["weight"] = weight
+        traced.append(program)
+        return capture_module(*program)
+
+    compiled = Compiled(module, (x,), {}, Options(), slowly)
+    other = threading.Thread(target=compiled, args=(torch.randn(5, 3),))
+    other.start()
+    assert tracing.wait(60)
+    found = compiled(x)
+    other.join()
+    assert same(found, module(x)) and [v.calls for v in compiled.variants] == [1, 1]
+
+
+class Scaled:
+    def __init__(self):
+        self.linear = nn.Linear(3, 2).requires_grad_(False)
+
+    def __call__(self, x):
+        return self.linear(x) * 2
+
+
+@pytest.mark.parametrize("function", [Scaled(), functools.partial(torch.add, alpha=2)], ids=["an object", "a partial"])
+def test_what_can_be_called_is_a_program(function):
+    x = [torch.randn(2, 3) for _ in range(2 if isinstance(function, functools.partial) else 1)]
+    compiled = deplodock.compile(function, x)
+    assert same(compiled(*x), function(*x))
+    if isinstance(function, Scaled):
+        function.linear.weight = nn.Parameter(torch.randn(2, 3), requires_grad=False)
+        assert same(compiled(*x), function(*x)) and len(compiled.variants) == 1
+
+
+def test_negated_views_are_refused():
+    """Their elements are not what memory holds, and no stride says so."""
+    x = torch.randn(4, dtype=torch.complex64)
+    compiled = deplodock.compile(lambda x: x * 2, x.imag)
+    assert same(compiled(x.imag), x.imag * 2)
+    for call in (compiled, lambda x: deplodock.compile(lambda x: x * 2, x)):
+        with pytest.raises(WrongDtype, match="a negated view"):
+            call(x.conj().imag)

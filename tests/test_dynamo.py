@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -105,6 +106,24 @@ def test_recompiles_are_counted_and_explained(report):
     assert said[:3] == ["first", "L_x_ is float32[3, 4], strides [4, 1], cpu, and not float32[2, 4], strides [4, 1], cpu",
                         "L_x_ is float64[3, 4], strides [4, 1], cpu, and not float32[3, 4], strides [4, 1], cpu"]
     assert "strides [5, 1]" in said[3] and str(report).splitlines()[0].startswith("5 graphs, 4 recompiles, 5 programs")
+
+
+def test_numbers_and_modes_explain_recompiles_too(report):
+    run, x = compiled(lambda x, n: x.sin() * n), torch.randn(2, 4)
+    for n in (2, 3, 5):
+        assert same(run(x, n), x.sin() * n)
+    with torch.no_grad():
+        run(x, 5)
+    assert [g.reason for g in report.graphs] == ["first", "L_n_ is 3, and was part of the graph", "L_n_ is 5, and not 3",
+                                                 "grad mode is off, and not on"]
+
+
+def test_threads_may_compile_at_the_same_time(report):
+    """PyTorch's tables of operators are changed while one of them traces."""
+    run = compiled(lambda x: x.sin() + 1)
+    inputs = [torch.randn(n, 3) for n in (2, 3, 4)]
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        assert all(same(found, x.sin() + 1) for found, x in zip(pool.map(run, inputs), inputs))
 
 
 def test_what_dynamo_does_not_guard_is_another_variant(report):

@@ -145,8 +145,9 @@ def _call_program(file: str, name: str, scope: dict[str, object]):
 
 
 def as_module(function: nn.Module | Callable) -> nn.Module:
-    """A function as a module whose submodules are the modules that the function uses: a method's own, those of its
-    closure, and globals that it names. So their parameters have places, like those of any module."""
+    """A function as a module whose submodules are the modules that the function uses: a method's own, those that its
+    object holds, those of its closure, and globals that it names. So their parameters have places, like those of any
+    module."""
     if isinstance(function, nn.Module):
         return function
     module = nn.Module()
@@ -155,8 +156,9 @@ def as_module(function: nn.Module | Callable) -> nn.Module:
     if inspect.isfunction(function):
         names = inspect.getclosurevars(function)
         used = {**names.globals, **names.nonlocals}
-    elif inspect.ismethod(function):
-        used = {"self": function.__self__}
+    else:
+        owner = getattr(function, "__self__", function)         # a method's, or an object that can be called
+        used = {"self": owner, **getattr(owner, "__dict__", {})}
     for name, value in used.items():
         if isinstance(value, nn.Module):
             module.add_module(unique(name, dir(module)), value)

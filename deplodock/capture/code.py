@@ -76,7 +76,7 @@ def _as_forward(code: CodeType) -> CodeType:
 
 def as_forward(function: Callable) -> Callable:
     """A function whose lines torch.export keeps; what is not written in Python is called as it is."""
-    if inspect.isbuiltin(function):
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
         return lambda *args, **kwargs: function(*args, **kwargs)  # torch.export asks for a signature
     if not inspect.isfunction(function):
         return function

@@ -35,7 +35,7 @@ def export(module: nn.Module, args: tuple, kwargs: dict | None = None) -> Export
     Raises DataDependentShape where control flow or a shape depends on tensor values, CaptureFailed where tracing fails.
     """
     try:
-        with torch.no_grad(), _quiet():
+        with _alone(), torch.no_grad(), _quiet():
             exported = torch.export.export(module, args, kwargs, strict=False)
             _check_values(exported)
             for region in exported.graph_module.modules():
@@ -47,6 +47,11 @@ def export(module: nn.Module, args: tuple, kwargs: dict | None = None) -> Export
         raise
     except Exception as error:
         raise _explained(error) from error
+
+
+def _alone() -> contextlib.AbstractContextManager:
+    """Dynamo's lock: tracing changes tables of operators that all threads share."""
+    return torch._dynamo.convert_frame.compile_lock
 
 
 @contextlib.contextmanager
@@ -90,7 +95,7 @@ def decompose(exported: ExportedProgram, known: set[str]) -> ExportedProgram:
         chosen = {target: table[target] for target in unknown if target in table}
         if not chosen:
             break
-        with torch.no_grad(), _quiet():
+        with _alone(), torch.no_grad(), _quiet():
             exported = exported.run_decompositions(chosen)
         known = known | {target.__name__ for target in chosen}  # one that is its own decomposition stays
     return exported

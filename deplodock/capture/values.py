@@ -32,14 +32,15 @@ def checked_dtype(name: str, t: torch.Tensor) -> Dtype:
     """The dtype of a dense tensor; WrongDtype for all that Torch IR cannot hold."""
     dtype = Dtype.of_torch(t.dtype)
     if dtype is None or not is_dense(t):
-        kind = ", nested" if t.is_nested else f", {t.layout}" if t.layout != torch.strided else ""
+        kind = ", nested" if t.is_nested else f", {t.layout}" if t.layout != torch.strided else \
+            ", a negated view (see resolve_neg)" if t.is_neg() else ""
         raise WrongDtype(name=name, dtype=f"{t.dtype}{kind}")
     return dtype
 
 
 def is_dense(t: torch.Tensor) -> bool:
     """Whether a tensor's elements are where its strides say, and are what its memory holds."""
-    return t.layout == torch.strided and not (t.is_nested or t.is_quantized)
+    return t.layout == torch.strided and not (t.is_nested or t.is_quantized or t.is_neg())
 
 
 def strides_of(t: torch.Tensor) -> tuple[int, ...]:

@@ -200,12 +200,15 @@ class CompiledProgram:
     def _difference(self, value: torch_ir.Value, t: torch.Tensor) -> BrokenFact | None:
         """The first fact that a tensor breaks."""
         if (t.shape == value.shape and t.dtype is torch_dtype(value.dtype) and t.stride() == value.strides
-                and t.device.type == self.device.type and not t.data_ptr() % value.alignment):
+                and t.device.type == self.device.type and not t.is_neg() and not t.data_ptr() % value.alignment):
             return None
         for fact, wanted, given in (("shape", value.shape, tuple(t.shape)), ("dtype", torch_dtype(value.dtype), t.dtype),
                                     ("device", self.device.type, t.device.type), ("strides", value.strides, t.stride())):
             if wanted != given and not (fact == "strides" and same_layout(value.shape, wanted, given)):
                 return BrokenFact(name=value.name, fact=fact, wanted=str(wanted), given=str(given))
+        if t.is_neg():
+            return BrokenFact(name=value.name, fact="sign", wanted="elements as memory holds them",
+                              given="a negated view (see resolve_neg)")
         if t.data_ptr() % value.alignment:
             return BrokenFact(name=value.name, fact="alignment", given=hex(t.data_ptr()),
                               wanted=f"an address that is a multiple of {value.alignment} bytes")
