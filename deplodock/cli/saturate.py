@@ -35,6 +35,9 @@ def command(source, code, model, phase, groups, chosen, root, number, stats, equ
     deplodock saturate -c "x = torch.randn(8, 8); x @ x @ x" --check "(x @ x) @ x == x @ (x @ x)"
     """
     from deplodock.cli import egraph, program
+    for file in (json_file, dot_file):
+        if file and str(file) != "-":
+            program.require_folder(file)
     captured, seconds = program.read(source, code, out, model)
     from deplodock.pipeline import compile as start
     if json_file and str(json_file) == "-":

@@ -114,6 +114,9 @@ def test_interrupted(deplodock, monkeypatch):
 def test_a_folder_that_is_missing(deplodock, tmp_path):
     ran = deplodock("compile", "-c", "torch.randn(8).exp()", "-o", tmp_path / "missing" / "file")
     assert ran.code == 2 and "make the folder" in ran.err
+    for option in ("--json", "--dot"):
+        ran = deplodock("saturate", "-c", "torch.randn(8).exp()", option, tmp_path / "missing" / "file")
+        assert ran.code == 2 and "make the folder" in ran.err
 
 
 def test_a_file_that_is_no_text(deplodock, tmp_path):
