@@ -41,6 +41,10 @@ def digest(*parts: bytes | str) -> str:
     return h.hexdigest()[:32]
 
 
+_REFUSED: set[Path] = set()
+"""Folders that could not be written to: each is told once."""
+
+
 class Cache:
     """Entries of one kind, in one folder. Safe to use from several processes at once."""
 
@@ -85,7 +89,9 @@ class Cache:
                 os.unlink(temporary)
                 raise
         except OSError as error:
-            log.warning("the cache %s cannot be written to: %s", self.folder, error)
+            if self.folder not in _REFUSED:
+                _REFUSED.add(self.folder)
+                log.warning("the cache %s cannot be written to: %s", self.folder, error.strerror)
             return
         self._unchecked += len(content)
         if self._unchecked >= _CHECK_EVERY:

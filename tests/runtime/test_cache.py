@@ -83,3 +83,12 @@ def test_the_least_recently_used_entries_go_first(tmp_path):
 def test_the_environment_names_the_folder(monkeypatch, tmp_path):
     monkeypatch.setenv("DEPLODOCK_CACHE", str(tmp_path / "here"))
     assert default_folder() == tmp_path / "here"
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_once(tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DEPLODOCK_CACHE", str(tmp_path / "file"))
+    for key in ("1" * 64, "2" * 64):
+        Cache("program").put(key, b"content")
+        assert Cache("program").get(key) is None
+    assert len(caplog.records) == 1 and "Not a directory" in caplog.text
