@@ -1,7 +1,7 @@
 """Models of a local Hugging Face folder: the whole forward pass, a part of it, or one of its repeated layers, as a module
 with inputs.
 
-    captured = capture_model("models/llama", layer=0, sequence=128)
+    captured = capture_model("path/to/model", layer=0, sequence=128)
 
 transformers builds the model from config.json; nothing here knows a family. What a model is called with follows from the
 names of its forward's arguments, and the layers are the largest list of modules of one class. Weights come from the

@@ -89,8 +89,8 @@ class _Worker:
                             yield found
                     case "begun", key:
                         self.at, self.since = key, time.monotonic()
-                    case "done", _:
-                        self.left = []
+                    case "done", keys:
+                        self.left = [k for k in self.left if k not in keys]
         except (EOFError, OSError):
             yield self._lost("crash", "the process died")
         if self.process and time.monotonic() - self.since > self.limit + GRACE:
@@ -126,4 +126,4 @@ def _work(pipe: Connection, draw: Drawing, limit: float) -> None:
                 drawn.append((key, case))
         for found in run(drawn, limit, lambda key: pipe.send(("begun", key))):
             pipe.send(found)
-        pipe.send(("done", None))
+        pipe.send(("done", keys))
