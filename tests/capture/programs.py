@@ -42,7 +42,8 @@ F.threshold(x, 0.1, -2), F.hardshrink(x), F.softshrink(x, 0.3), F.rrelu(x), F.ta
 x.half(), x.bfloat16() + y, x.to(torch.int32), i.float(), b.to(torch.int64), i.bool(), x.double() * 2, \
 x.half() + y.bfloat16(), x + torch.tensor(2.0, dtype=torch.float64), x.half() * torch.tensor(1.5), x.type_as(i), \
 x.clone(), x.contiguous(), x.detach(), F.dropout(x, 0.5, training=False), nn.Dropout(0.3)(x), \
-torch.zeros(4, 8).copy_(x), torch.tensor([1.0, 2.0]), nn.Identity()(x), x.bool(), torch.ops.aten.alias(x)""",
+torch.zeros(4, 8).copy_(x), torch.tensor([1.0, 2.0]), nn.Identity()(x), x.bool(), torch.ops.aten.alias(x), \
+torch.ops.aten.lift_fresh_copy(x)""",
     "folds": VALUES + """
 x.sum(), x.sum(0), x.sum((0, 1), keepdim=True), x.mean(), x.mean(-1, keepdim=True), p.prod(), p.prod(1), x.amax(), \
 x.amax(0), x.amin((0, 1)), x.max(), x.min(), x.max(1), x.min(0, keepdim=True), x.argmax(), x.argmax(1), \

@@ -68,6 +68,8 @@ x = torch.randn(5, 7, 3)
 
 x = torch.randn(3, 0, 4); x.sum(1), x.prod(1), (x > 0).any(1), (x > 0).all(1), x.mean(), x.sum(0), x.amax(2)
 
+x = torch.randn(5, 7); torch.any(x, ()), torch.all(x > 0, ()), x.sum(()), torch.any(x, None)
+
 x = torch.randn(1, 5, 1); x.sum(0), x.amax(2), x.argmax(0), x.argmax(), x.mean((0, 2)), F.softmax(x, 0)
 
 x = torch.randn(5, 7)
@@ -117,6 +119,10 @@ a, b = torch.randn(3, 4), torch.randn(4, 5)
 (torch.einsum("bij,bjk,kl->bil", torch.randn(2, 3, 4), torch.randn(2, 4, 5), torch.randn(5, 2)),
  torch.einsum("ij,ij->i", torch.randn(4, 5), torch.randn(4, 5)),
  torch.einsum("ij,jk,kl->", torch.randn(2, 3), torch.randn(3, 4), torch.randn(4, 2)))
+
+b = torch.rand(3, 4) > .5; i = torch.randint(-9, 9, (3, 4), dtype=torch.int8)
+(torch.einsum("ij->j", b), torch.einsum("ij->i", i), torch.einsum("ij,ij->ji", b, torch.randn(3, 4)),
+ torch.einsum("ij,ij->ij", i, i.long()))
 """
 
 ATTENTION = """

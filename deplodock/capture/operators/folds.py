@@ -21,8 +21,11 @@ def reduction(op: str, dims: str = "dim") -> Constructor:
 
 
 def logical(op: str) -> Constructor:
-    """any and all: of whether an element is not 0. u8 stays u8."""
+    """any and all: of whether an element is not 0. u8 stays u8. An empty list of dimensions folds none of them, where
+    other reductions fold all."""
     def construct(c: Call) -> Arg:
+        if c.get("dim") == ():
+            return c.cast(c.cast(c["self"], Dtype.b8), c.dtype)
         options = dict(dims=c.dims(c.get("dim")), keepdim=bool(c.get("keepdim")))
         return c.cast(c(op, c.cast(c["self"], Dtype.b8), **options, dtype=Dtype.b8), c.dtype)
     return construct

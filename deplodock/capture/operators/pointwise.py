@@ -201,7 +201,7 @@ ROWS: dict[str, Constructor] = {
     **rows(clamp("min", "max"), "clamp clamp.Tensor clamp_min clamp_min.Tensor clamp_max clamp_max.Tensor"),
     **rows(clamp("min_val", "max_val"), "hardtanh"),
     # casts and copies
-    **rows(same, "clone detach alias"),
+    **rows(same, "clone detach alias lift_fresh_copy"),
     **rows(nothing, "_assert_tensor_metadata"),
     **rows(cast, "_to_copy"),
     **rows(copy, "copy"),

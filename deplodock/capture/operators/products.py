@@ -33,7 +33,8 @@ def addmm(first: str, second: str) -> Constructor:
 
 
 def einsum(c: Call) -> Arg:
-    xs = tuple(c["tensors"])
+    """Operands in the dtype of the result: a sum of booleans is i64."""
+    xs = tuple(c.cast(x, c.dtype) for x in c["tensors"])
     return c("einsum", xs, equation=explicit_equation(c["equation"], [len(c.shape_of(x)) for x in xs]))
 
 
