@@ -128,6 +128,23 @@ def test_pieces_pass_through_shared_memory(size, ctype, numpy_type):
     np.testing.assert_array_equal(out, x)
 
 
+def test_bytes_that_lie_together_are_written_apart():
+    """Each thread its own byte of shared memory, in a kernel whose tensors have none: no race."""
+    x, out = np.arange(32, dtype=np.float32), np.empty(32, np.float32)
+    text = """extern "C" __global__ void k(const float* __restrict__ x, float* __restrict__ out) {
+  const u32 smem = dd_shared(), t = threadIdx.x;
+  bool b[1] = {x[t] > 6};
+  dd_sts1(smem + t, b);
+  dd_sync();
+  dd_lds1(b, smem + (31 - t));
+  out[t] = b[0];
+}
+"""
+    emulate({"k": text}, [Launch("k", (1, 1, 1), (32, 1, 1), (Pointer("x"), Pointer("out")), 1024 + 32)],
+            {"x": x, "out": out}, undefined={"out"})
+    np.testing.assert_array_equal(out, x[::-1] > 6)
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
 def test_mma_multiplies_in_both_types(dtype):
     """One warp, one product, fragments filled by hand from the PTX ISA's layout."""

@@ -54,7 +54,8 @@ def emulate(kernels: Mapping[str, str], launches: Sequence[Launch], arrays: Mapp
         executable.write_bytes(program.executable)
         executable.chmod(0o700)
         numbers = {name: i for i, name in enumerate(memories)}
-        grain = 0 if any(_element(a) == 1 for a in arrays.values()) else 1
+        bytewise = any(_element(a) == 1 for a in arrays.values()) or any("dd_sts1(" in k for k in kernels.values())
+        grain = 0 if bytewise else 1         # log2 of the bytes that may be written apart in shared memory
         workers = workers or max(1, len(os.sched_getaffinity(0)) // max(launch.cluster for launch in launches))
         lines = [f"options {int(checked)} {seed} {workers} {grain}"]
         offsets = [memory.ctypes.data % ALIGNMENT for memory in memories.values()]
