@@ -29,6 +29,8 @@ def aligned(e: Emit, a: tile.Access, along: str, most: int) -> int:
     v = gcd(most, max(1, a.param.alignment // size))
     if a.step(along) != 1 or any(x.name == along for g in a.guards for x in (*g.left.free, *g.right.free)):
         return 1
+    if any(c.loaded and along in c.loaded.layout.axes for c in a.coords):      # neighbours lie where each says
+        return 1
     v = gcd(v, a.element.const)
     for atom, c in a.element.terms:
         if not (isinstance(atom, Axis) and atom.name == along):

@@ -67,6 +67,7 @@ CASES: dict[str, Case] = {
     "flip_pad": case(t.flip_pad(37, 3), {"tile.i": 32, "lanes.i": 32}),
     "reshape": case(t.reshape(120, 8), {"tile.i_j": 64, "lanes.i_j": 32}),
     "embedding": case(t.embedding(13, 50, 96), {"tile.t": 4, "tile.e": 64, "vec.e": 8, "lanes.e": 8, "lanes.t": 4}),
+    "gathered elements": case(t.gathered_elements(13, 50, 96), {"tile.t": 4, "tile.e": 64, "vec.e": 2, "lanes.e": 32}),
     "integers": case(t.integers(77), {"tile.n": 64, "vec.n": 2, "lanes.n": 32}),
     "f64 points": case(t.silu_mul(5, 30, f64), {"tile.m_n": 64, "vec.m_n": 2, "lanes.m_n": 32}),
     # ---- rows

@@ -86,6 +86,13 @@ def embedding(T, V, D, d=bf16):
     return kernel("embedding", (tensor("y", d, t, e), load(w, index(Gathered(load(ids, t), V)), e)))
 
 
+def gathered_elements(T, V, D, d=f32):
+    """An index for each element, as gather has it: neighbours are not read together."""
+    t, v, e = Axis("t", T), Axis("v", V), Axis("e", D)
+    ids, w = tensor("ids", i64, t, e), tensor("w", d, v, e)
+    return kernel("gathered_elements", (tensor("y", d, t, e), load(w, index(Gathered(load(ids, t, e), V)), e)))
+
+
 def integers(N):
     n = Axis("n", N)
     a, b = tensor("a", i64, n), tensor("b", i32, n)
