@@ -1,16 +1,13 @@
-"""Layouts made from knobs, the fragments of tensor cores, and what is read off a layout: widths, ldmatrix, conflicts.
+"""Layouts made from knobs, the fragments of tensor cores, and what is read off a layout: runs, ldmatrix, conflicts.
 
 Nothing here is chosen: a schedule says how many elements, lanes and warps lie along an axis, and the rest follows.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import gcd
 from typing import Collection, Iterable, Mapping, Sequence
 
 from deplodock.ir.layout import Bit, Digit, Layout, Shared, log2, xor_all
-from deplodock.ir.loop import Axis
-from deplodock.ir.tile import Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,27 +134,6 @@ def run(layout: Layout, axis: str, most: int) -> int:
         if v < step * size:
             break
     return v
-
-
-def vector(layout: Layout, access: Access) -> int:
-    """Elements that one instruction moves between memory and registers: 16 bytes at most, aligned."""
-    along = layout.regs[0][0] if layout.regs else None
-    if along is None or access.step(along) != 1:
-        return 1
-    return aligned(access, along, run(layout, along, 16 // access.param.dtype.bytes))
-
-
-def aligned(access: Access, along: str, most: int) -> int:
-    """Elements, at most so many (a power of two), that can be moved as one along an axis of stride 1.
-
-    Every other stride, the origin and the extent must be multiples of it, and no guard may part them.
-    """
-    parted = {a.name for g in access.guards for i in (g.left, g.right) for a in i.free}
-    if access.step(along) != 1 or along in parted:
-        return 1
-    others = [c for atom, c in access.element.terms if not (isinstance(atom, Axis) and atom.name == along)]
-    limits = [c.limit for c in access.coords if c.axis.name == along and c.limit is not None]
-    return gcd(most, access.element.const, access.param.alignment // access.param.dtype.bytes, *others, *limits)
 
 
 def ldmatrix(layout: Layout, shared: Shared) -> tuple[bool, Layout] | None:
