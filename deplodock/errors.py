@@ -245,7 +245,8 @@ class NoKernel(DeplodockError):
 
 
 class NoSchedule(DeplodockError):
-    """No schedule law offers a row that a kernel can be lowered with."""
+    """No schedule law offers a row that a kernel can be lowered with. Facts: kernel, tried, kernels (all that have none).
+    """
     title = "no schedule for kernel {kernel}"
     expected = "a schedule that its loops can be lowered with"
     found = "none among {tried} that the laws offer"

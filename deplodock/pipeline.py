@@ -27,6 +27,9 @@ from deplodock.target import Target, target as find_target
 from extract.extract import Extraction, extract
 from extract.schedule import schedule
 
+COVERS = 6
+"""Plans that are tried before kernels without a schedule run a point a thread: each takes about 0.5 s. In the later half
+of them, what such a kernel computes is computed as the program itself does."""
 
 @dataclass
 class Region:
@@ -80,16 +83,19 @@ class Region:
         found = self.extraction
         with self._timed("schedule"):
             known: dict[Kernel, Kernel] = {}
-            while True:
+            for n in range(COVERS):
                 try:
-                    plan = schedule(found.plans[0], self.facts, self.target, known)
-                    self.extraction = found
-                    return self._numbered(plan)
+                    return self._chosen(found, schedule(found.plans[0], self.facts, self.target, known))
                 except NoSchedule as error:
                     try:
-                        found = found.without(error.facts["kernel"])
-                    except (KeyError, NoKernel):  # a constant's kernel, or the only one of its kind
-                        raise error from None
+                        found = found.without(*error.facts["kernels"], spelled=n >= COVERS // 2)
+                    except (KeyError, NoKernel):  # only constants' kernels, or the only ones of their kind
+                        break
+            return self._chosen(found, schedule(found.plans[0], self.facts, self.target, known, plain=True))
+
+    def _chosen(self, found: Extraction, plan: Plan) -> Plan:
+        self.extraction = found
+        return self._numbered(plan)
 
     def _numbered(self, plan: Plan) -> Plan:
         """The plan with names of kernels that no other region has."""

@@ -17,7 +17,7 @@ from deplodock.ir.show import Text, signature
 from deplodock.target import Target
 from extract.cost import Cost, cost, size
 from extract.cover import Cover, count, cover
-from extract.kernels import BEST, Candidate, Search, Statistics, candidates
+from extract.kernels import BEST, Candidate, Search, Statistics, as_spelled, candidates
 from extract.naming import identifier, kernel_name, renamed, unique
 from extract.program import Program
 from extract.structure import folds, tops
@@ -54,21 +54,38 @@ class Extraction:
     entered: Entered
     target: Target
     statistics: Statistics
+    refused: frozenset[tuple[str, ...]] = frozenset()
+    """Keys of the kernels that `without` has dropped."""
 
     def fewest(self) -> Plan:
         """The plan of fewest kernels among the candidates, whatever the costs prefer."""
         found = cover(stored(self.program), self.candidates, self.program.rank, 1, count)
         return _Planner(self.program, self.entered, self.target, self.statistics).plan(found[0], self.candidates)
 
-    def without(self, kernel: str) -> "Extraction":
-        """The same, had the kernel of that name in the best plan not been a candidate. KeyError if there is none of
-        that name; NoKernel if nothing else computes what it does."""
+    def without(self, *kernels: str, spelled: bool = False) -> "Extraction":
+        """The same, had the kernels of these names in the best plan not been candidates. KeyError if none has such a
+        name; NoKernel if nothing else computes what they do, not even as the program itself spells it.
+
+        spelled: no other way than the program's own is left to compute what they do, and what that reads.
+        """
         names = [k.name for k in self.plans[0].kernels]
-        if kernel not in names:
-            raise KeyError(kernel)
-        dropped = self.covers[0].kernels[names.index(kernel)]
-        return _covered(self.program, tuple(k for k in self.candidates if k is not dropped), self.entered, self.target,
-                        self.statistics)
+        dropped = {self.covers[0].kernels[names.index(n)] for n in kernels if n in names}
+        if not dropped:
+            raise KeyError(kernels)
+        refused = self.refused | {k.key for k in dropped}
+        made = frozenset().union(*(k.names for k in dropped))
+        left = [k for k in self.candidates if k not in dropped]
+        own = [k for k in as_spelled(self.program, self.target) if k.key not in refused]
+        for k in reversed(own):  # what it reads comes before it
+            made |= k.need if made & k.names else frozenset()
+        known, spelling = {k.key for k in left}, {k.key for k in own}
+        more = left + [k for k in own if k.key not in known]
+        for found in ([k for k in more if not made & k.names or k.key in spelling] if spelled else left, left, more):
+            try:
+                return _covered(self.program, tuple(found), self.entered, self.target, self.statistics, refused)
+            except NoKernel as error:
+                missing = error
+        raise missing
 
     def __str__(self) -> str:
         return report(self)
@@ -93,7 +110,7 @@ def extract_from(egraph: EGraph, entered: Entered, target: Target, numerics: str
 
 
 def _covered(program: Program, found: tuple[Candidate, ...], entered: Entered, target: Target,
-             statistics: Statistics) -> Extraction:
+             statistics: Statistics, refused: frozenset[tuple[str, ...]] = frozenset()) -> Extraction:
     covers = tuple(cover(stored(program), found, program.rank))
     planner = _Planner(program, entered, target, statistics)
     if not covers:
@@ -101,7 +118,7 @@ def _covered(program: Program, found: tuple[Candidate, ...], entered: Entered, t
         missing = next((b for b in stored(program) if b not in made), program.targets[0])
         raise NoKernel(tensor=planner.name(missing))
     plans = tuple(planner.plan(c, found) for c in covers)
-    return Extraction(plans, covers, found, program, entered, target, statistics)
+    return Extraction(plans, covers, found, program, entered, target, statistics, refused)
 
 
 def stored(program: Program) -> list[Buffer]:

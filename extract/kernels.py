@@ -263,7 +263,7 @@ def candidates(program: Program, search: Search) -> list[Candidate]:
             if made is not None:
                 single[b].append(made)
         if not single[b]:  # the search was cut short, or found only what reads later tensors
-            made = _candidate((Output(b, axes, p.widened(spelled(p, b))),), target)
+            made = _as_spelled(p, b, target)
             single[b] += [made] if made is not None else []
     several = _several(program, single, target)
     counts["kernels of one tensor"] = sum(map(len, single.values()))
@@ -280,6 +280,16 @@ def candidates(program: Program, search: Search) -> list[Candidate]:
         kept += chosen
     counts["candidates"] = len(kept)
     return kept
+
+
+def as_spelled(p: Program, target: Target) -> list[Candidate]:
+    """A kernel for each tensor worth storing that computes it as the program does, in program order."""
+    made = [_as_spelled(p, b, target) for b in sorted(p.own, key=p.rank.get) if b in p.wanted and b in p.source]
+    return [k for k in made if k is not None]
+
+
+def _as_spelled(p: Program, b: Buffer, target: Target) -> Candidate | None:
+    return _candidate((Output(b, p.own[b][1], p.widened(spelled(p, b))),), target)
 
 
 def _candidate(outs: tuple[Output, ...], target: Target) -> Candidate | None:

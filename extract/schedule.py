@@ -36,8 +36,8 @@ class Offer:
     row: tuple
 
 
-def offers(plan: Plan, facts: Facts, target: Target) -> dict[str, list[Offer]]:
-    """For each kernel that has a choice, by name, what the laws offer, the cheapest first."""
+def offers(plan: Plan, facts: Facts, target: Target, plain: bool = False) -> dict[str, list[Offer]]:
+    """For each kernel that has a choice, by name, what the laws offer, the cheapest first. plain: of a point a thread."""
     joins = Joins((*RELATIONS, *(d.relation for d in DOMAINS)))
     for d in DOMAINS:
         for value in d.values:
@@ -46,7 +46,7 @@ def offers(plan: Plan, facts: Facts, target: Target) -> dict[str, list[Offer]]:
     shapes = {k.name: Shape.of(axes_of(k, facts), k.name) for k in (*plan.once, *plan.kernels)}
     for shape in shapes.values():
         if shape:
-            joins.fact(shape.fact)
+            joins.fact(shape.nest() if plain else shape.fact)
     joins.run(laws.STEPS)
     ranked: dict[str, list[tuple]] = {name: [] for name, shape in shapes.items() if shape}
     for relation in laws.WHOLE:
@@ -56,16 +56,20 @@ def offers(plan: Plan, facts: Facts, target: Target) -> dict[str, list[Offer]]:
                    sorted(rows, key=lambda r: r[:3])] for name, rows in ranked.items()}
 
 
-def schedule(plan: Plan, facts: Facts, target: Target, known: dict[Kernel, Kernel] | None = None) -> Plan:
-    """The plan with a schedule in every kernel. NoSchedule if no law offers one that the kernel can be lowered with.
+def schedule(plan: Plan, facts: Facts, target: Target, known: dict[Kernel, Kernel] | None = None,
+             plain: bool = False) -> Plan:
+    """The plan with a schedule in every kernel. NoSchedule, with all kernels for which no law offers one that they can be
+    lowered with.
 
     known: kernels of other plans of the program with their schedules; those of this one are added, also before NoSchedule.
+    plain: kernels that no other law serves may compute a point a thread.
     """
     known = {} if known is None else known
     new = replace(plan, once=tuple(k for k in (*plan.once, *plan.kernels) if k not in known), kernels=())
     found = offers(new, facts, target)
+    missing: dict[str, int] = {}
 
-    def scheduled(kernel: Kernel) -> Kernel:
+    def scheduled(kernel: Kernel, found: dict[str, list[Offer]]) -> Kernel | None:
         if kernel.name not in found:
             return kernel
         spread = _spread(axes_of(kernel, facts), kernel.name)
@@ -74,9 +78,17 @@ def schedule(plan: Plan, facts: Facts, target: Target, known: dict[Kernel, Kerne
             chosen = replace(kernel, schedule=knobs)
             if legal(chosen, facts) is None:
                 return chosen
-        raise NoSchedule(kernel=kernel.name, tried=len(tried))
+        missing[kernel.name] = len(tried)
+        return None
     for k in new.once:
-        known[k] = scheduled(k)
+        if made := scheduled(k, found):
+            known[k] = made
+    if missing and plain:
+        left, missing = tuple(k for k in new.once if k.name in missing), {}
+        found = offers(replace(new, once=left), facts, target, plain=True)
+        known |= {k: made for k in left if (made := scheduled(k, found))}
+    if missing:
+        raise NoSchedule(kernel=next(iter(missing)), tried=next(iter(missing.values())), kernels=tuple(missing))
     return replace(plan, once=tuple(known[k] for k in plan.once), kernels=tuple(known[k] for k in plan.kernels))
 
 

@@ -83,7 +83,8 @@ class Shape:
         """The schedule that a law's row stands for."""
         r = dict(zip(relation.columns, row))
         made = {"tensor_core": self._mma, "register_tiles": self._fma, "attention": self._chain,
-                "attention_fma": self._chain_fma, "row": self._row, "point": self._point}[relation.name](r)
+                "attention_fma": self._chain_fma, "row": self._row, "row_chunks": self._chunks,
+                "point": self._point, "serial": self._serial}[relation.name](r)
         return tuple(sorted(made.items()))
 
     def _tiles(self, axes: tuple[Axis, ...], elements: int, least: int = 1) -> dict[str, int]:
@@ -197,6 +198,23 @@ class Shape:
             knobs |= {f"tile.{a.name}": r["per_block"], f"lanes.{a.name}": r["per_block"]}
         return knobs
 
+    def _chunks(self, r: dict) -> dict:
+        """Every fold in chunks of one access of each thread."""
+        span = r["vec"] * r["lanes"] * r["warps"]
+        knobs = self._row(r | {"per_block": 1})
+        return knobs | {f"tile.{l.axis.name}": span for part in self.parts for l in every(part.loops)}
+
+    def _serial(self, r: dict) -> dict:
+        """A point a thread, one step of a fold at a time."""
+        knobs = {f"tile.{a.name}": 1 for part in self.parts for a in (*part.axes, *(l.axis for l in every(part.loops)))}
+        for a in (part.axes[-1] for part in self.parts if part.axes):
+            knobs |= {f"tile.{a.name}": r["lanes"], f"lanes.{a.name}": r["lanes"]}
+        return knobs
+
+    def nest(self) -> Row:
+        """The fact that thread_loops is about."""
+        return laws.nest(self.name, min((part.axes[-1].extent for part in self.parts if part.axes), default=1))
+
     def _point(self, r: dict) -> dict:
         knobs: dict[str, int | str] = {}
         for part in self.parts:
@@ -226,6 +244,14 @@ class Shape:
                 each = round_up(self.length, r["vec"] * r["lanes"] * r["warps"]) / (r["lanes"] * r["warps"])
                 waves = max(1.0, blocks * r["warps"] / (target.sms * 32))
                 return memory + waves * (2e-7 * r["warps"] ** 0.5 + each * 12 / target.clock) + self._narrow(r, target)
+            case "row_chunks":
+                blocks = max(1, math.prod(a.extent for a in self.rows))
+                each = -(-self.length // (r["vec"] * r["lanes"] * r["warps"]))
+                waves = max(1.0, blocks * r["warps"] / (target.sms * 32))
+                return memory + waves * each * (ROUND + r["vec"] * r["warps"] * 12 / target.clock) + self._narrow(r, target)
+            case "serial":
+                steps = sum(math.prod(l.axis.extent for l in every(part.loops)) for part in self.parts)
+                return memory + steps * ROUND + self.batch * (32 / r["lanes"]) * 1e-7
             case "point":
                 count = max(1, math.prod(a.extent for a in self.columns))
                 per_block = r["vec"] * r["lanes"] * r["warps"] * r["outer"]
@@ -377,7 +403,8 @@ def _rows(part: Structure, common: dict) -> Shape:
     loop = max(every(part.loops), key=lambda l: l.axis.extent)
     rows = tuple(a for a in part.axes if a.extent != loop.axis.extent or a in frozenset().union(*(f.free for f in loop.folds)))
     count = math.prod(a.extent for a in rows)
-    fact = laws.rows(common["name"], count, loop.axis.extent, element(part))
+    kept = any(a not in rows for p in common["parts"] for a in p.axes)
+    fact = laws.rows(common["name"], count, loop.axis.extent, int(kept), element(part))
     return Shape(fact=fact, rows=rows, columns=(), depth=(loop.axis,), keys=None, size=element(part), batch=1,
                  masked=False, **common)
 

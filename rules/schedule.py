@@ -10,6 +10,7 @@ Families are kinds of loop structure:
     chained   a contraction inside the loop of another one: the scores of attention inside its fold over keys
     rows      folds without contractions: a row a warp or a block
     points    no folds
+    nest      any of these, one point a thread: of a kernel that no other law serves
 
 Columns are counts of elements, warps or slots. `size` is the bytes of an element of the operands, `sides` the number of
 products that share a loop, `shared` and `registers` what a block and a thread may use.
@@ -25,8 +26,11 @@ product = Relation("product", ("k", "rows", "columns", "depth", "sides", "lefts"
 that the operands with rows, or with columns, are made from: each has a slab of its own."""
 chained = Relation("chained", ("k", "rows", "keys", "depth", "width", "size"))
 """rows x keys scores, each folded over depth, then folded over keys into rows x width."""
-rows = Relation("rows", ("k", "count", "length", "size"))
+rows = Relation("rows", ("k", "count", "length", "kept", "size"))
+"""kept: 1 if the points of a row are results as well, else 0."""
 points = Relation("points", ("k", "outer", "length", "size"))
+nest = Relation("nest", ("k", "length"))
+"""length: of the innermost axis of the grid."""
 
 # ---- knob domains ----------------------------------------------------------------------------------------------------
 
@@ -53,7 +57,9 @@ register_tiles = Relation("register_tiles", ("k", "bm", "bn", "bk", "stages", "f
 attention = Relation("attention", ("k", "bm", "keys", "stages", "wm"))
 attention_fma = Relation("attention_fma", ("k", "bm", "keys", "stages", "wm"))
 row = Relation("row", ("k", "per_block", "vec", "lanes", "warps"))
+row_chunks = Relation("row_chunks", ("k", "vec", "lanes", "warps"))
 point = Relation("point", ("k", "vec", "lanes", "warps", "outer"))
+serial = Relation("serial", ("k", "lanes"))
 
 
 # ---- products --------------------------------------------------------------------------------------------------------
@@ -128,12 +134,20 @@ def fma_chain(k, m, t, d, e, size, bm, keys, stages, wm, shared, accumulators):
 # ---- rows and points -------------------------------------------------------------------------------------------------
 
 @step("reassociates")
-def cooperative_reduce(k, count, length, size, v, l, w, accumulators, shared):
+def cooperative_reduce(k, count, length, kept, size, v, l, w, accumulators, shared):
     """lane t takes k ≡ t mod T, then a tree over lanes and warps   when vectors are at most 16 bytes and a thread can
     keep its share of the row in registers"""
-    return given(rows(k, count, length, size), vector(v), lanes(l), warps(w), machine(shared, accumulators)) \
+    return given(rows(k, count, length, kept, size), vector(v), lanes(l), warps(w), machine(shared, accumulators)) \
         .when(v * size <= 16, (l * w * v) < length * 2 + 32, length * size <= accumulators * 4 * l * w) \
         .adds(row(k, 32 // l, v, l, w))
+
+
+@step("reassociates")
+def chunk_row(k, count, length, size, v, l, w, accumulators, shared):
+    """k = ko·T·V + t·V + v, the tail filled with the fold's identity   when no block's threads can keep a row, nothing is
+    asked of them but its folds, and vectors are at most 16 bytes"""
+    return given(rows(k, count, length, 0, size), vector(v), lanes(l), warps(w), machine(shared, accumulators)) \
+        .when(v * size <= 16, length * size > accumulators * 4096, l.equals(32), w >= 4).adds(row_chunks(k, v, l, w))
 
 
 @step("exact")
@@ -143,7 +157,14 @@ def tileify(k, outer, length, size, v, l, w):
         .when(v * size <= 16, v * l < length * 2 + v, w <= 8).adds(point(k, v, l, w, 32 // l))
 
 
-STEPS = (blockify, chunk_k, double_buffer, mma_atom, register_tile, mma_chain, fma_chain, cooperative_reduce, tileify)
+@step("exact")
+def thread_loops(k, length, l):
+    """a free axis is a parallel index; the folds of a point are loops of its thread"""
+    return given(nest(k, length), lanes(l)).when(l < length * 2).adds(serial(k, l))
+
+
+STEPS = (blockify, chunk_k, double_buffer, mma_atom, register_tile, mma_chain, fma_chain, cooperative_reduce, chunk_row, tileify,
+         thread_loops)
 """The laws in the order in which they run: each reads what earlier ones added."""
-WHOLE = (tensor_core, register_tiles, attention, attention_fma, row, point)
+WHOLE = (tensor_core, register_tiles, attention, attention_fma, row, row_chunks, point, serial)
 """Relations whose rows are whole schedules."""

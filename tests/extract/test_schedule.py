@@ -1,18 +1,22 @@
 """Schedule laws: the joins that egglog makes are those that enumeration makes; every row offered can be lowered; the index
 maps of tiles visit every point once."""
 import itertools
+from dataclasses import replace
 
 import pytest
 
+import extract.schedule
 from deplodock.capture import capture_code
 from deplodock.join import Domain, Joins, Relation
 from deplodock.lower.structure import axes_of
 from deplodock.lower.kernel import legal
-from deplodock.pipeline import compile
+from deplodock.pipeline import Region, compile
 from deplodock.target import target
-from extract.schedule import DOMAINS, RELATIONS
+from extract.schedule import DOMAINS, RELATIONS, offers
 from extract.shape import Shape
 from rules import schedule as laws
+from tests.lowering.cases import Case
+from tests.lowering.running import cuda, run
 
 PROGRAMS = {
     "points": "F.silu(torch.randn(5, 70)) * torch.randn(5, 70)",
@@ -24,8 +28,8 @@ PROGRAMS = {
     "attention32": "F.scaled_dot_product_attention(*(torch.randn(1, 2, 40, 24) for _ in range(3)))",
 }
 FACTS = [laws.machine(20_000, 128), laws.product("a", 40, 17, 33, 1, 1, 1, 4), laws.product("b", 96, 200, 64, 2, 1, 2, 2),
-         laws.chained("c", 48, 40, 16, 24, 2), laws.chained("d", 48, 40, 16, 24, 4), laws.rows("e", 9, 130, 4),
-         laws.points("f", 5, 70, 2)]
+         laws.chained("c", 48, 40, 16, 24, 2), laws.chained("d", 48, 40, 16, 24, 4), laws.rows("e", 9, 130, 1, 4),
+         laws.points("f", 5, 70, 2), laws.rows("g", 2, 300_000, 0, 4), laws.nest("h", 5)]
 
 
 def joined() -> Joins:
@@ -95,13 +99,56 @@ def test_offered_schedules_can_be_lowered(name):
     joins.run(laws.STEPS)
     rows = [(r, row) for r in laws.WHOLE for row in joins.rows(r)]
     assert rows
-    from dataclasses import replace
     refused = {}
     for relation, row in rows[::max(1, len(rows) // 40)]:
         reason = legal(replace(kernel, schedule=shape.knobs(relation, row)), compilation.facts)
         if reason:
             refused[row] = reason
     assert not refused, refused
+
+
+def region_of(code: str) -> Region:
+    return compile(capture_code(code), target("h200")).region
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_kernel_that_no_other_law_serves_computes_a_point_a_thread(name):
+    """Whatever its loops are: products, chains of them, rows."""
+    region = region_of(PROGRAMS[name])
+    (kernel,) = region.extraction.plans[0].kernels
+    found = offers(region.extraction.plans[0], region.facts, region.target, plain=True)[kernel.name]
+    assert found and {o.family for o in found} == {"serial"}
+    assert all(legal(replace(kernel, schedule=o.knobs), region.facts) is None for o in found)
+    if name in ("rows", "fma", "attention"):
+        assert wrong(kernel, found[0].knobs, region.facts) == []
+
+
+def test_the_pipeline_falls_back_to_it(monkeypatch):
+    """Where no other schedule can be lowered: here, none with vectors."""
+    monkeypatch.setattr(extract.schedule, "_spread", lambda *of: lambda knobs: not any("vec" in k for k, _ in knobs))
+    kernels = region_of(PROGRAMS["rows"]).plan.kernels
+    assert {knob.split(".")[0] for k in kernels for knob, _ in k.schedule} == {"tile", "lanes"}
+
+
+@pytest.mark.parametrize("code", ["torch.randn(300_000).sum()", "torch.randn(2, 300_000).softmax(-1)",
+                                  "torch.randn(2, 1_000_000).var(-1)"])
+def test_rows_longer_than_a_block_keeps_are_read_in_chunks(code):
+    region = region_of(code)
+    folds = [k for k in region.plan.kernels if Shape.of(axes_of(k, region.facts), k.name).fact.relation is laws.rows]
+    assert folds and all(dict(k.schedule)[n] < 300_000 for k in folds for n, _ in k.schedule if n.startswith("tile.k"))
+
+
+def test_chunks_of_rows_add_up():
+    region = region_of("torch.randn(3, 700).softmax(-1).square().sum(-1)")
+    (kernel,) = region.extraction.plans[0].kernels
+    shape = Shape.of(axes_of(kernel, region.facts), kernel.name)
+    assert wrong(kernel, shape.knobs(laws.row_chunks, (kernel.name, 2, 32, 4)), region.facts) == []
+
+
+def wrong(kernel, knobs, facts) -> list[str]:
+    """What an emulated kernel gets wrong under a schedule."""
+    case = Case(replace(kernel, schedule=knobs), facts)
+    return run(case, cuda(case))
 
 
 def test_tiles_visit_every_point_once():

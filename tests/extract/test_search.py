@@ -12,7 +12,7 @@ from deplodock.target import target
 from extract import check
 from extract.cover import count, cover
 from extract.extract import stored
-from extract.kernels import Search, candidates
+from extract.kernels import Search, as_spelled, candidates
 from extract.program import Program
 from tests.extract.handmade import Handmade
 from tests.extract.support import saturated
@@ -115,9 +115,21 @@ def test_a_kernel_that_cannot_be_scheduled_is_left_out():
         x.without("k_nothing_of_that_name")
 
 
-def test_nothing_that_computes_a_tensor_is_an_error():
-    x = saturated(PROGRAMS["pointwise"]).extract()
+def test_what_the_program_spells_is_left_when_nothing_else_is():
+    x = saturated(PROGRAMS["two_products"]).extract()
+    own = {k.key for k in as_spelled(x.program, x.target)}
     with pytest.raises(NoKernel) as error:
         while True:
-            x = x.without(x.plans[0].kernels[0].name)
+            x = x.without(*(k.name for k in x.plans[0].kernels))
+            assert not x.refused & {k.key for k in x.candidates}
+    assert own & {k.key for k in x.covers[0].kernels}
     assert "no kernel computes" in str(error.value)
+
+
+def test_only_what_the_program_spells_is_left_of_what_has_no_schedule():
+    x = saturated("torch.randn(6, 8).softmax(-1) @ torch.randn(8, 5)").extract()
+    own = {k.key for k in as_spelled(x.program, x.target)}
+    (kernel,) = x.plans[0].kernels
+    assert x.covers[0].kernels[0].key not in own
+    only = x.without(kernel.name, spelled=True)
+    assert len(only.covers[0].kernels) > 1 and {k.key for k in only.covers[0].kernels} <= own
