@@ -13,9 +13,9 @@ import torch
 
 from deplodock.capture import operators
 from tests.generated.case import DTYPES, NAMES, Case, Given, names_in
-from tests.generated.draw import SIZES, Draw, Refused, call
-from tests.generated.operators import ANY, ROWS, assignment, evaluated
-from tests.generated.rows import DISCRETE, DRAWERS
+from tests.generated.draw import SIZES, Draw, Refused
+from tests.generated.operators import ROWS, assignment, evaluated
+from tests.generated.rows import DISCRETE, drawn
 
 WEIGHTS = {"pointwise": 0.42, "folds": 0.2, "products": 0.14, "views": 0.16, "indexing": 0.05, "made": 0.03}
 GROUPS: tuple[tuple[float, tuple[str, ...]], ...] = tuple(
@@ -77,9 +77,9 @@ class _Composer:
         d, before = self.draw, (list(self.draw.givens), dict(self.draw.tensors), dict(self.draw.pool))
         if row in DISCRETE or row.partition(".")[0] in DISCRETE:
             d.pool = {n: t for n, t in d.pool.items() if n in self.exact}
-        d.main, (rank, drawers) = None, DRAWERS.get(row, (ANY, {}))
+        d.main = None
         try:
-            text = call(row, d, rank, drawers)
+            text = drawn(row, d)
         except (Refused, IndexError, ValueError):
             text = ""
         pool, d.pool = d.pool, before[2]

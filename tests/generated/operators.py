@@ -8,10 +8,9 @@ import torch
 
 from deplodock.capture.operators import TABLE, indexing, made, pointwise, views
 from tests.generated.case import DTYPES, NAMES, Case
-from tests.generated.draw import Draw, Refused, call
-from tests.generated.rows import DRAWERS
+from tests.generated.draw import Draw, Refused
+from tests.generated.rows import drawn
 
-ANY = (0, 4)
 ROWS = tuple(row for row in TABLE if "empty" not in row)
 """All rows but those of memory that nothing was written to: it has no values to compare."""
 ELEMENTWISE = frozenset(row for kind in (pointwise, views, indexing, made) for row in kind.ROWS)
@@ -29,12 +28,11 @@ def draw(key: str) -> Case | None:
     """The case of a key; None where PyTorch takes no such call."""
     seed, row, dtype, number = key.split()
     random, i = Random(key), int(number)
-    rank, drawers = DRAWERS.get(row, (ANY, {}))
     special = "special" if row in ELEMENTWISE else "nonfinite"
     for _ in range(ATTEMPTS):
         d = Draw(random, dtype, special=special if i % 4 == 3 else "", layouts=i % 2 == 1, empty=i % 4 == 2)
         try:
-            text = call(row, d, rank, drawers)
+            text = drawn(row, d)
         except (Refused, IndexError, ValueError):
             continue
         if (made := evaluated(text, d.tensors)) is not None:
