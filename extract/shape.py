@@ -6,8 +6,10 @@ columns; which named axes these are is said here.
 """
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
+from typing import Iterable
 
 from deplodock.ir.loop import Axis, Cast, Fold, Load, Term, children, loads
 from deplodock.ir.plan import Schedule
@@ -134,7 +136,8 @@ class Shape:
         return knobs
 
     def _groups(self) -> list[tuple[tuple[Axis, ...], tuple[Axis, ...]]]:
-        """(rows, columns) of each part with products, the dominant one's last: axes of any product of the part, in order.
+        """(rows, columns) of each part with products, the dominant one's last: axes of its products, in order; of products
+        whose rows, or columns, have no axis in common, each for itself, since each has a tile of its own.
 
         What is a row in the dominant part is none of another's columns: an axis has one set of knobs.
         """
@@ -143,7 +146,8 @@ class Shape:
             pairs = [sides(part, p) for l in every(part.loops) for p in l.products]
             order = [*part.axes, *(l.axis for l in every(part.loops))]
             if pairs:
-                found.append(tuple(tuple(a for a in order if any(a in pair[i] for pair in pairs)) for i in (0, 1)))
+                found += itertools.product(*([tuple(a for a in order if a in g) for g in together(pair[i] for pair in pairs)]
+                                             for i in (0, 1)))
         rows, columns = ({a.name for a in g} for g in found[-1])
         crossed = [(c, r) if any(a.name in rows for a in c) or any(a.name in columns for a in r) else (r, c)
                    for r, c in found[:-1]]
@@ -327,6 +331,15 @@ def every(loops: tuple[Loop, ...]):
     for l in loops:
         yield l
         yield from every(l.inside)
+
+
+def together(groups: Iterable[tuple[Axis, ...]]) -> list[set[Axis]]:
+    """The axes of all groups; those of groups with an axis in common in one set."""
+    found: list[set[Axis]] = []
+    for g in groups:
+        joined = set(g).union(*(f for f in found if f & set(g)))
+        found = [*(f for f in found if not f & set(g)), joined]
+    return found
 
 
 def around(l: Loop) -> bool:

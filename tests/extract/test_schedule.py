@@ -25,6 +25,8 @@ PROGRAMS = {
     "mma": "torch.randn(40, 96).bfloat16() @ torch.randn(96, 72).bfloat16()",
     "fma": "torch.randn(40, 33) @ torch.randn(33, 17)",
     "attention": "F.scaled_dot_product_attention(*(torch.randn(1, 4, 48, 16).half() for _ in range(3)), is_causal=True)",
+    "attention to a column": "F.scaled_dot_product_attention(torch.randn(3, 2, 2).half(), torch.randn(3, 8, 2).half(), "
+                             "torch.randn(3, 8, 1).half(), is_causal=True)",
     "attention32": "F.scaled_dot_product_attention(*(torch.randn(1, 2, 40, 24) for _ in range(3)))",
 }
 FACTS = [laws.machine(20_000, 128), laws.product("a", 40, 17, 33, 1, 1, 1, 4), laws.product("b", 96, 200, 64, 2, 1, 2, 2),
@@ -119,7 +121,7 @@ def test_a_kernel_that_no_other_law_serves_computes_a_point_a_thread(name):
     found = offers(region.extraction.plans[0], region.facts, region.target, plain=True)[kernel.name]
     assert found and {o.family for o in found} == {"serial"}
     assert all(legal(replace(kernel, schedule=o.knobs), region.facts) is None for o in found)
-    if name in ("rows", "fma", "attention"):
+    if name in ("rows", "fma", "attention to a column"):
         assert wrong(kernel, found[0].knobs, region.facts) == []
 
 
