@@ -4,9 +4,10 @@ import itertools
 from dataclasses import replace
 
 import pytest
+import torch
 
 import extract.schedule
-from deplodock.capture import capture_code
+from deplodock.capture import capture_code, capture_module
 from deplodock.join import Domain, Joins, Relation
 from deplodock.lower.structure import axes_of
 from deplodock.lower.kernel import legal
@@ -138,6 +139,19 @@ def test_rows_longer_than_a_block_keeps_are_read_in_chunks(code):
     region = region_of(code)
     folds = [k for k in region.plan.kernels if Shape.of(axes_of(k, region.facts), k.name).fact.relation is laws.rows]
     assert folds and all(dict(k.schedule)[n] < 300_000 for k in folds for n, _ in k.schedule if n.startswith("tile.k"))
+
+
+def test_kernels_of_constants_have_one_too(monkeypatch):
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w, self.v = torch.nn.Parameter(torch.randn(300_000)), torch.nn.Parameter(torch.randn(6, 7))
+
+        def forward(self, x):
+            return x * self.w.sum() + (self.v @ self.v.T).sum()
+    monkeypatch.setattr(extract.schedule, "_spread", lambda *of: lambda knobs: not any("vec" in k for k, _ in knobs))
+    once = compile(capture_module(Scaled(), (torch.randn(3),)), target("h200")).plan.once
+    assert once and all(k.schedule for k in once)
 
 
 def test_chunks_of_rows_add_up():
