@@ -43,7 +43,8 @@ def places(x: torch.Tensor, n: int) -> torch.Tensor:
 
 
 def chosen(w: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """Where the greatest of the last dimension is: the first of equal ones, the last NaN. at: -1 for no element."""
+    """Where the greatest of the last dimension is: the first of equal ones, the last NaN. at: -1 before the first
+    element; a window without elements has its place behind the last."""
     most, behind = w.amax(-1, keepdim=True), torch.iinfo(torch.int64).max
     first = torch.where((w == most) & (at >= 0), at, behind).amin(-1)
     return torch.where(most[..., 0].isnan(), torch.where(w.isnan(), at, -1).amax(-1), first)
@@ -56,7 +57,11 @@ def max_pool(x, kernel, stride, padding, dilation):
 def max_pool_index(x, kernel, stride, padding, dilation):
     n = len(kernel)
     w = windows(padded(x, padding, lowest(x)), kernel, stride, dilation)
-    at = windows(padded(places(x, n), padding, -1), kernel, stride, dilation)
+    at, before = torch.zeros((), dtype=torch.int64, device=x.device), torch.zeros((), dtype=torch.bool, device=x.device)
+    for size, (lo, hi) in zip(x.shape[-n:], padding):
+        i = torch.arange(-lo, size + hi, device=x.device)
+        at, before = at[..., None] * size + i, before[..., None] | (i < 0)
+    at = windows(torch.where(before, -1, at).expand(*x.shape[:-n], *at.shape), kernel, stride, dilation)
     return chosen(w.flatten(-n), at.flatten(-n))
 
 

@@ -156,13 +156,14 @@ def windowed(x: Tensor, axes: tuple[Axis, ...], kernels: tuple[Axis, ...], at: A
     return indices, inside
 
 
-def guarded(x: Tensor, indices, inside, body: Body, fill: Const) -> Body:
-    """A body where `inside` holds and indices are those of elements of x, `fill` elsewhere."""
+def guarded(x: Tensor, indices, inside, body: Body, fill: Const, ends: bool = True) -> Body:
+    """A body where `inside` holds and indices are those of elements of x, `fill` elsewhere. ends: whether indices behind
+    the last element are elsewhere, too."""
     conditions = list(inside)
     for n, i in zip(shape(x), indices):
         lo, hi = i.range
         conditions += [op("le", const(Dtype.i64, 0), Iota(i))] if lo < 0 else []
-        conditions += [op("lt", Iota(i), const(Dtype.i64, n))] if hi >= n else []
+        conditions += [op("lt", Iota(i), const(Dtype.i64, n))] if ends and hi >= n else []
     if not conditions:
         return body
     first, *rest = conditions
@@ -182,13 +183,14 @@ def lowest(x: Tensor) -> Const:
 
 
 def greatest(x: Tensor, out: Shape, kernel: Dims, at: At) -> Tensor:
-    """Where the greatest element of each window is: the first of equal ones, the last NaN, as PyTorch has it."""
+    """Where the greatest element of each window is: the first of equal ones, the last NaN, as PyTorch has it; of a window
+    without elements where it begins, behind the padding."""
     axes, kernels = places(out), tuple(Axis(f"k{d}", n) for d, n in enumerate(kernel))
     indices, inside = windowed(x, axes, kernels, at)
     place, n = index(0), len(axes) - len(kernels)
     for size, i in zip(shape(x)[n:], indices[n:]):
         place = place * size + i
-    spot = Elements((*axes, *kernels), guarded(x, indices, inside, Iota(place), const(Dtype.i64, BEHIND)))
+    spot = Elements((*axes, *kernels), guarded(x, indices, inside, Iota(place), const(Dtype.i64, BEHIND), ends=False))
     w = windows(x, out, kernel, at, lowest(x))
     dims, most = last(w, kernel), amax(w, last(w, kernel))
     first = reduce("min", choose(elementwise("eq", w, most), spot, BEHIND), dims)

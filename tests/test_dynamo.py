@@ -283,3 +283,10 @@ def test_gradients_that_are_wanted_later(report):
     assert torch.allclose(a.grad, b.grad)
     with torch.no_grad():
         assert not call(x, a)[0].requires_grad
+
+
+def test_numbers_that_become_tensors(report):
+    """Their lift_fresh_copy has a row of its own: torch.export has none left."""
+    x = torch.randn(3, 4)
+    assert same(compiled(lambda x: x * torch.tensor([1.0, 2.0, 3.0, 4.0]))(x), x * torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    assert report.counters["fallbacks"] == 0

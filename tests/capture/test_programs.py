@@ -94,7 +94,8 @@ def test_every_node_has_a_line_of_the_program(captured, name):
 
 
 def test_every_row_is_used(captured, table):
-    assert sorted(set(TABLE) - table.used) == []
+    """torch.export turns lift_fresh_copy into clone; graphs of Dynamo keep it (tests/test_dynamo.py)."""
+    assert set(TABLE) - table.used <= {"lift_fresh_copy.default"}
 
 
 def test_every_operator_of_torch_ir_is_made_and_has_a_meaning(captured):
