@@ -59,11 +59,6 @@ def number(x: Num | int) -> Num:
     return x if isinstance(x, Num) else Num(str(x))
 
 
-def ceil_div(a: Num | int, b: Num | int) -> Num:
-    """a / b rounded up, for a >= 0 and b > 0."""
-    return (number(a) + b - 1) // b
-
-
 def divides(n: Num | int, a: Num) -> Num:
     return (a % n).equals(0)
 

@@ -68,7 +68,6 @@ def normal(p: Term) -> Term | None:
         return None
     e = _divided(e, d, e.const // d)
     e = e if e.terms[0][1] > 0 else -e
-    equal = _compare("eq", e)
     positive = name == "eq"
     match e:
         case Index(((Axis(_, 2) as a, 1),), -1): e, positive = index(a), not positive

@@ -15,7 +15,7 @@ Families are kinds of loop structure:
 Columns are counts of elements, warps or slots. `size` is the bytes of an element of the operands, `sides` the number of
 products that share a loop, `shared` and `registers` what a block and a thread may use.
 """
-from deplodock.join import Domain, Relation, ceil_div, divides, given, step
+from deplodock.join import Domain, Relation, divides, given, step
 
 # ---- facts -----------------------------------------------------------------------------------------------------------
 

@@ -140,11 +140,6 @@ class Parameter:
     def is_registers(self) -> bool:
         return self.size is not None or self.type in ("T*", "const T*", "float*")
 
-    @property
-    def is_written(self) -> bool:
-        """Whether the registers that it points to are written."""
-        return self.is_registers and not self.type.startswith("const")
-
 
 @dataclass(frozen=True, slots=True)
 class Primitive:

@@ -61,7 +61,7 @@ class Text:
         while isinstance(root, Cast) and not isinstance(root.body, Load):
             root = root.body
         match root:
-            case Cast(d, _): return f"elementwise cast {self.operand(root)}"
+            case Cast(): return f"elementwise cast {self.operand(root)}"
             case Load(): return f"index_map {self.term(root)}"
             case Const(): return f"elementwise {self.term(root)}"
             case Fold(monoid, axes, bodies, part):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from deplodock.ir import tile
 from deplodock.ir.expression import Binary, Expr, Int, Name, choose, compare
-from deplodock.ir.kernel import If, Let, Loop, Set, Variable
+from deplodock.ir.kernel import Let, Loop, Set, Variable
 from deplodock.lower import rings
 from deplodock.lower.emit import Emit
 from deplodock.lower.memory import copy_async

@@ -5,7 +5,6 @@ from itertools import product
 from math import prod
 
 from deplodock.ir import tile
-from deplodock.ir.dtype import Dtype
 from deplodock.ir.expression import Address, Binary, Element, Expr, Int, call
 from deplodock.ir.kernel import Do, Set, Stmt
 from deplodock.ir.layout import Layout

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 from deplodock.capture import capture_code, capture_expression, capture_file, capture_module, capture_torch_ir
 from deplodock.errors import DeplodockError, MismatchedDevices, OverlappingWrite, UnknownName, UsageError, WrongDtype

@@ -3,12 +3,11 @@
 A fault is an edit of the kernel's text. Whether the result comes out right is not looked at: many of these faults leave it
 right on this machine, on this schedule, and that is why they need a check.
 """
-import dataclasses
 import re
 
 import pytest
 
-from deplodock.errors import EmulationFault, IndexOutOfRange
+from deplodock.errors import EmulationFault
 from tests.emulation.cases import CASES
 
 Edit = tuple[str, str, int]

@@ -8,7 +8,7 @@ import torch
 
 import extract.schedule
 from deplodock.capture import capture_code, capture_module
-from deplodock.join import Domain, Joins, Relation
+from deplodock.join import Joins
 from deplodock.lower.structure import axes_of
 from deplodock.lower.kernel import legal
 from deplodock.pipeline import Region, compile

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from deplodock.capture import Captured
-from deplodock.reference import Verdict, error, longest_fold, reference, within_promise
+from deplodock.reference import error, longest_fold, reference, within_promise
 from deplodock.runtime.program import CompiledProgram
 from tests.generated.case import Case
 

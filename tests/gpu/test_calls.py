@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import deplodock
+from benchmarks.startup import WITHOUT_SEARCH
 from deplodock import dynamo
 from deplodock.dynamo import Report
 
@@ -128,15 +129,8 @@ def test_torch_compile(block, monkeypatch):
         assert torch.allclose(a.grad, b.grad, rtol=1e-3, atol=1e-4)
 
 
-FRESH = """
-import hashlib, sys, time
-start = time.perf_counter()
-class Blocker:
-    def find_spec(self, name, *_):
-        if name.split(".")[0] in ("egglog", "rules", "extract"):
-            raise ImportError(f"{name} is not installed")
-sys.meta_path.insert(0, Blocker())
-import deplodock, torch
+FRESH = WITHOUT_SEARCH + """
+import hashlib, deplodock, torch
 program = deplodock.load(sys.argv[1])
 x = torch.linspace(-2, 2, 48 * 128).view(48, 128).cuda()
 results = program(x)

@@ -6,7 +6,6 @@ from typing import Callable
 from deplodock.capture.build import Call
 from deplodock.capture.operators.activations import log_of_sum
 from deplodock.capture.operators.rows import Constructor, rows
-from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import Arg
 
 NONE, MEAN, SUM = range(3)
