@@ -10,7 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Sequence
 
-from deplodock.ir.loop import Axis, Buffer
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Buffer
 from deplodock.ir.plan import Kernel, Output, Plan
 from deplodock.ir.torch import Program, Value
 from deplodock.lower.cuda import CudaKernel

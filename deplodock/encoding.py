@@ -19,8 +19,9 @@ import math
 from typing import Iterable, Iterator
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Launch, Load, Mod, Op,
-                               PARTS, Ref, RoundTo, Term, Var, gathers, index)
+from deplodock.ir.index import Axis, FloorDiv, Gathered, Index, Mod, index
+from deplodock.ir.loop import Buffer, Cast, Const, Fold, Iota, Launch, Load, Op, PARTS, Ref, RoundTo, Var, gathers
+from deplodock.ir.term import Term
 from deplodock.law import Equation, Law
 
 SORTS = """(datatype* (Tensor (Buffer i64) (Launch i64 Body)) (sort Bodies (Vec Body))

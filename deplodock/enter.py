@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deplodock.ir.loop import (Axis, Buffer, Const, Fold, Gathered, Index, Iota, Launch, Load, Term, cast, children,
-                               dtype, index, loads, rebuilt, subst)
+from deplodock.ir.index import Axis, Gathered, Index, index
+from deplodock.ir.loop import Buffer, Const, Fold, Iota, Launch, Load, cast, children, dtype, loads, rebuilt, subst
 from deplodock.ir.meaning import NUMPY
 from deplodock.ir.show import Text, signature
 from deplodock.ir.tensor import (RESULT, Convert, Elements, Elementwise, IndexMap, Named, Operator, Reduction,
                                  TensorTerm, shape)
+from deplodock.ir.term import Term
 from deplodock.ir.torch import OPERATORS, Arg, Node, Program, Source, Value
 from deplodock.law import Law
 from deplodock.names import Factoring, Naming

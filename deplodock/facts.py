@@ -17,7 +17,8 @@ import numpy as np
 
 from deplodock import predicates
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import dtype, index
+from deplodock.ir.index import index
+from deplodock.ir.loop import dtype
 from deplodock.ir.meaning import NUMPY
 from deplodock.ir.ops import OPS
 from deplodock.law import Condition

@@ -29,7 +29,9 @@ from types import ModuleType
 from typing import Any, Callable, Iterable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Body, Const, Fold, Index, Op, Tensor, Term, Var, const, exp, fold, op
+from deplodock.ir.index import Axis, Index
+from deplodock.ir.loop import Body, Const, Fold, Op, Tensor, Var, const, exp, fold, op
+from deplodock.ir.term import Term
 
 Axes = tuple[Axis, ...]
 """Sort: the axes of one fold or one launch."""

@@ -17,8 +17,10 @@ import math
 from typing import Iterable, Iterator
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (Axis, Body, Buffer, Const, FloorDiv, Fold, Gathered, Index, Iota, Launch, Load, Mod, Op,
-                               Term, children, const, dtype, fold, gathers, index, loads, pick, rebuilt)
+from deplodock.ir.index import Axis, FloorDiv, Gathered, Index, Mod, index
+from deplodock.ir.loop import (Body, Buffer, Const, Fold, Iota, Launch, Load, Op, children, const, dtype, fold,
+                               gathers, loads, pick, rebuilt)
+from deplodock.ir.term import Term
 
 Key = tuple[Term, Axis]
 """An axis in its scope: a launch with one of its axes or binders, or a buffer with one of its axes."""

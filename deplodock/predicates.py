@@ -10,7 +10,9 @@ import math
 from itertools import product
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Const, Index, Iota, Op, Term, index, op, subst
+from deplodock.ir.index import Axis, Index, index
+from deplodock.ir.loop import Const, Iota, Op, op, subst
+from deplodock.ir.term import Term
 
 
 def affine(b: Term) -> Index | None:

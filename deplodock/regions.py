@@ -20,7 +20,8 @@ from itertools import accumulate
 from typing import Iterator
 
 from deplodock.enter import enter
-from deplodock.ir.loop import Cast, Fold, Load, Term, children, loads
+from deplodock.ir.loop import Cast, Fold, Load, children, loads
+from deplodock.ir.term import Term
 from deplodock.ir.torch import Arg, Node, Program, Value, contiguous
 
 WHOLE = 112

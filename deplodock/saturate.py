@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Iterable, Sequence
 
 from deplodock.encoding import Query
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import Launch, Load, Tensor, Term
+from deplodock.ir.loop import Launch, Load, Tensor
+from deplodock.ir.term import Term
 from deplodock.law import Condition, Law, admitted, laws_of
 from deplodock.provenance import Provenance
 from deplodock.session import Session

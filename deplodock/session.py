@@ -11,7 +11,8 @@ from egglog.bindings import EggSmolError
 
 from deplodock import facts
 from deplodock.encoding import BODIES, SORTS, TENSORS, Encoder, declarations
-from deplodock.ir.loop import Tensor, Term
+from deplodock.ir.loop import Tensor
+from deplodock.ir.term import Term
 from deplodock.law import Law
 from deplodock.snapshot import Rows
 from deplodock.stated import Stated

@@ -15,8 +15,9 @@ from egglog.bindings import EGraph as Engine
 from deplodock.encoding import Encoder, with_bodies
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import (Axis, Cast, Const, Fold, Index, Iota, Launch, Load, Op, Ref, RoundTo, Term, const,
-                               gathers)
+from deplodock.ir.index import Axis, Index
+from deplodock.ir.loop import Cast, Const, Fold, Iota, Launch, Load, Op, Ref, RoundTo, const, gathers
+from deplodock.ir.term import Term
 
 
 class Node(NamedTuple):

@@ -13,8 +13,10 @@ import numpy as np
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import Axis, Buffer, Gathered, Iota, Launch, Load, Term, index
+from deplodock.ir.index import Axis, Gathered, index
+from deplodock.ir.loop import Buffer, Iota, Launch, Load
 from deplodock.ir.meaning import Meaning, Named
+from deplodock.ir.term import Term
 from deplodock.snapshot import with_children
 
 TOLERANCE = 1e-7

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from deplodock.encoding import Encoder, number_text
 from deplodock.facts import atomic, representable
-from deplodock.ir.loop import Axis, Const, Fold, Index, Op, Term
+from deplodock.ir.index import Axis, Index
+from deplodock.ir.loop import Const, Fold, Op
+from deplodock.ir.term import Term
 from deplodock.predicates import comparison, normal, proved, selection, some_key
 
 

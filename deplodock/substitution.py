@@ -17,8 +17,9 @@ import heapq
 from functools import cache
 
 from deplodock.encoding import Encoder
-from deplodock.ir.loop import (Axis, Buffer, Fold, Index, Launch, Load, Term, children, const, dtype, index, inside, loads,
-                               op, pick, subst, where)
+from deplodock.ir.index import Axis, Index, index
+from deplodock.ir.loop import Buffer, Fold, Launch, Load, children, const, dtype, inside, loads, op, pick, subst, where
+from deplodock.ir.term import Term
 from deplodock.snapshot import Node, Rows, Smallest
 
 DEPTH = 1

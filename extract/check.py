@@ -12,9 +12,11 @@ from typing import Iterable, Mapping
 import numpy as np
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Buffer, Fold, Index, Term, index
+from deplodock.ir.index import Axis, Index, index
+from deplodock.ir.loop import Buffer, Fold
 from deplodock.ir.meaning import Meaning, Named
 from deplodock.ir.plan import Output, Plan
+from deplodock.ir.term import Term
 from extract.kernels import Candidate
 from extract.program import Program
 from extract.structure import before, inside, loops, mirror, mirrored, tops

@@ -15,7 +15,9 @@ from functools import lru_cache
 from typing import Iterable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Buffer, Fold, Load, Term, dtype
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Buffer, Fold, Load, dtype
+from deplodock.ir.term import Term
 from deplodock.target import Target
 from extract.structure import (COLUMNS, Product, folds, inside, before, leaves, live, loops, nest, operands, orbit,
                                points, product, reach, tops, volume)

@@ -11,9 +11,10 @@ from typing import Protocol, Sequence
 
 from deplodock.errors import NoKernel
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import Buffer, Cast, Fold, Launch, Load, Term, children, dtype, loads, rebuilt
+from deplodock.ir.loop import Buffer, Cast, Fold, Launch, Load, children, dtype, loads, rebuilt
 from deplodock.ir.plan import Kernel, Output, Plan
 from deplodock.ir.show import Text, signature
+from deplodock.ir.term import Term
 from deplodock.target import Target
 from extract.cost import Cost, cost, size
 from extract.cover import Cover, count, cover

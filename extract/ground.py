@@ -6,8 +6,9 @@ from collections import defaultdict
 from typing import Callable
 
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import (Buffer, FloorDiv, Gathered, Index, Iota, Load, Mod, Ref, Term, children, gathers, index,
-                               rebuilt)
+from deplodock.ir.index import FloorDiv, Gathered, Index, Mod, index
+from deplodock.ir.loop import Buffer, Iota, Load, Ref, children, gathers, rebuilt
+from deplodock.ir.term import Term
 
 FAR = 1 << 20
 """Size of a load of a stored tensor when the smallest term of a class is sought: only where there is no other."""

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Iterable, Iterator
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Buffer, Cast, Fold, Load, Term, children, dtype
+from deplodock.ir.loop import Buffer, Cast, Fold, Load, children, dtype
 from deplodock.ir.plan import Output
+from deplodock.ir.term import Term
 from deplodock.target import Target
 from extract.cost import Cost, Refused, cost, size
 from extract.program import Program

@@ -6,10 +6,11 @@ import re
 from dataclasses import replace
 from typing import Collection, Iterable
 
-from deplodock.ir.loop import (Axis, Buffer, Const, Fold, FloorDiv, Gathered, Index, Iota, Load, Mod, Op, Term,
-                               children, const, gathers, index, loads, rebuilt)
+from deplodock.ir.index import Axis, FloorDiv, Gathered, Index, Mod, index
+from deplodock.ir.loop import Buffer, Const, Fold, Iota, Load, Op, children, const, gathers, loads, rebuilt
 from deplodock.ir.meaning import NUMPY
 from deplodock.ir.plan import Kernel, Output
+from deplodock.ir.term import Term
 from extract.structure import chain
 
 LONGEST = 4

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Index, Iota, Launch, Load, Mod, Op, Term,
-                               children, const, dtype, gathers, index, loads, rebuilt, subst)
+from deplodock.ir.index import Axis, FloorDiv, Index, Mod, index
+from deplodock.ir.loop import (Buffer, Cast, Const, Fold, Iota, Launch, Load, Op, children, const, dtype, gathers,
+                               loads, rebuilt, subst)
 from deplodock.ir.meaning import Meaning
 from deplodock.ir.plan import Output
+from deplodock.ir.term import Term
 from extract.cost import size
 from extract.ground import grounded, smallest
 from extract.structure import SPECIAL, assemble, canonical, leaves, mirrored, product, tops, volume

@@ -11,8 +11,10 @@ import math
 from dataclasses import dataclass
 from typing import Iterable
 
-from deplodock.ir.loop import Axis, Cast, Fold, Load, Term, children, loads
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Cast, Fold, Load, children, loads
 from deplodock.ir.plan import Schedule
+from deplodock.ir.term import Term
 from deplodock.join import Relation, Row
 from deplodock.lower.structure import Loop, Product, Structure, limits
 from deplodock.target import Target

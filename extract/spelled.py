@@ -1,8 +1,9 @@
 """Tensors computed as the program itself does it: what is left where the search has found nothing else."""
 from __future__ import annotations
 
-from deplodock.ir.loop import (Buffer, FloorDiv, Gathered, Index, Iota, Load, Mod, Term, children, index, rebuilt,
-                               subst)
+from deplodock.ir.index import FloorDiv, Gathered, Index, Mod, index
+from deplodock.ir.loop import Buffer, Iota, Load, children, rebuilt, subst
+from deplodock.ir.term import Term
 from extract.program import Program
 from extract.structure import canonical, leaves
 

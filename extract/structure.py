@@ -19,9 +19,11 @@ from typing import Callable, Iterable, TypeVar
 import numpy as np
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (Axis, Buffer, Cast, Const, Fold, Index, Iota, Load, Op, RoundTo, Term, children, dtype,
-                               fold, gathers, index, rebuilt, subst)
+from deplodock.ir.index import Axis, Index, index
+from deplodock.ir.loop import (Buffer, Cast, Const, Fold, Iota, Load, Op, RoundTo, children, dtype, fold, gathers,
+                               rebuilt, subst)
 from deplodock.ir.meaning import Meaning
+from deplodock.ir.term import Term
 
 COLUMNS = 256
 """Columns that one block's tile can hold: the widest accumulator of a block with 64 rows (64 KiB of registers in f32).

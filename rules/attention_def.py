@@ -5,7 +5,8 @@ import math
 
 from deplodock.facts import of_dtype, sixteen_bit
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Iota, index, op
+from deplodock.ir.index import Axis, index
+from deplodock.ir.loop import Iota, op
 from deplodock.ir.tensor import (Elements, Tensor, amax, dtype, elementwise, exp, index_map, like, matmul, part, shape, sum,
                                  torch_op, where, wide)
 from deplodock.law import law, rewrite

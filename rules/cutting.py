@@ -3,7 +3,8 @@ or a schedule asks for them: in the e-graph, every value would be offered in mem
 from __future__ import annotations
 
 from deplodock.facts import covers, in_order
-from deplodock.ir.loop import Axis, Body, Launch, Load, fold, index, subst
+from deplodock.ir.index import Axis, index
+from deplodock.ir.loop import Body, Launch, Load, fold, subst
 from deplodock.law import Axes, Indices, Monoid, law, rewrite
 
 

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Body, Gathered, Index, cast, const, index, load, op, where
+from deplodock.ir.index import Axis, Gathered, Index, index
+from deplodock.ir.loop import Body, cast, const, load, op, where
 from deplodock.ir.tensor import Elements, Tensor, broadcast, places, read, shape, torch_op
 from deplodock.law import law, rewrite
 

@@ -4,7 +4,8 @@ proves as well."""
 from __future__ import annotations
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Body, Iota, Launch, Load, const, fold, index, op, subst, where
+from deplodock.ir.index import Axis, index
+from deplodock.ir.loop import Body, Iota, Launch, Load, const, fold, op, subst, where
 from deplodock.law import Axes, law, rewrite
 
 

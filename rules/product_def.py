@@ -1,7 +1,8 @@
 """What products of Torch IR are made of (rules/definitions.py)."""
 from __future__ import annotations
 
-from deplodock.ir.loop import Axis, fold
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import fold
 from deplodock.ir.tensor import Elements, Tensor, contract, like, linear, matmul, shape, torch_op, value, wide
 from deplodock.law import law, rewrite
 

@@ -1,6 +1,6 @@
 """Sizes and indices: integer laws with division rounded towards minus infinity.
 
-Index arithmetic never enters the e-graph: ir/loop.py applies these laws as an index is built, so that every index has
+Index arithmetic never enters the e-graph: ir/index.py applies these laws as an index is built, so that every index has
 one affine normal form, and lowering applies them to guards and bounds of tiles.
 """
 from __future__ import annotations

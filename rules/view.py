@@ -9,7 +9,8 @@ import math
 from typing import Iterable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Body, Gathered, Index, Iota, cast, const, fold, index, inside, load, op, where
+from deplodock.ir.index import Axis, Gathered, Index, index
+from deplodock.ir.loop import Body, Iota, cast, const, fold, inside, load, op, where
 from deplodock.ir.tensor import Elements, Shape, Tensor, dtype, index_map, like, places, read, shape, torch_op
 from deplodock.law import law, rewrite
 

@@ -9,7 +9,8 @@ import math
 from typing import Callable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Body, Const, Index, Iota, cast, const, fold, index, load, op, where
+from deplodock.ir.index import Axis, Index, index
+from deplodock.ir.loop import Body, Const, Iota, cast, const, fold, load, op, where
 from deplodock.ir.tensor import (Elements, Shape, Tensor, amax, dtype, elementwise, index_map, like, places, reduce,
                                  shape, sum, torch_op, wide)
 from deplodock.ir.tensor import where as choose

@@ -5,7 +5,8 @@ import pytest
 
 from deplodock.capture import capture_code
 from deplodock.ir.dtype import f32
-from deplodock.ir.loop import Axis, Buffer, Const, Load, index
+from deplodock.ir.index import Axis, index
+from deplodock.ir.loop import Buffer, Const, Load
 from deplodock.pipeline import compile
 from deplodock.runtime.cache import Cache
 from deplodock.serial import decode, encode

@@ -8,7 +8,9 @@ import click
 
 from deplodock.errors import UsageError
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import Axis, Buffer, Launch, Ref, Term, index, subst
+from deplodock.ir.index import Axis, index
+from deplodock.ir.loop import Buffer, Launch, Ref, subst
+from deplodock.ir.term import Term
 
 
 def classes(egraph: EGraph) -> dict[int, tuple[Term, ...]]:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Launch, Term
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Launch
+from deplodock.ir.term import Term
 
 
 @dataclass(slots=True)

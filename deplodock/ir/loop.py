@@ -21,246 +21,18 @@ order is row-major in the axes of a Buffer or a Launch. Arithmetic on 16-bit flo
 f32, compute, and cast once at the root, so every rounding is a node.
 
 A load outside of its tensor is 0: what is read under a condition may be asked for where the condition fails.
-
-Terms are hash-consed: equal terms are one object, so equality is identity, and shared subterms are stored once. `key`
-is a digest of the structure, the same in every process: sort by it wherever an order can reach the output.
 """
 from __future__ import annotations
 
-import hashlib
 import itertools
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Iterable, Iterator
-from weakref import WeakValueDictionary
 
 from deplodock.ir.dtype import Dtype
+from deplodock.ir.index import Axis, FloorDiv, Gathered, Index, Mod, index
 from deplodock.ir.ops import OPS
-
-_TABLE: WeakValueDictionary[tuple, "Term"] = WeakValueDictionary()
-
-
-def _exact(value):
-    """A hash key that tells 1 from 1.0 from True, 0.0 from -0.0, and knows a NaN again."""
-    if isinstance(value, tuple):
-        return tuple(map(_exact, value))
-    return value if isinstance(value, (Term, str, frozenset)) else (type(value), repr(value))
-
-
-class _HashConsing(type):
-    def __call__(cls, *args):
-        key = (cls, _exact(args))
-        term = _TABLE.get(key)
-        if term is None:
-            term = super().__call__(*args)
-            term = _TABLE.setdefault(key, term)
-        return term
-
-
-@dataclass(frozen=True, eq=False)
-class Term(metaclass=_HashConsing):
-    """Base of all terms. Positional construction only; equality is identity."""
-
-    @cached_property
-    def key(self) -> str:
-        """A digest of the structure: 16 hexadecimal digits, stable across processes."""
-        def part(value) -> str:
-            if isinstance(value, tuple):
-                return "(" + ",".join(map(part, value)) + ")"
-            return value.key if isinstance(value, Term) else repr(value)
-        text = type(self).__name__ + ":" + ";".join(part(getattr(self, f.name)) for f in fields(self))
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-    @cached_property
-    def free(self) -> frozenset[Axis]:
-        """The axes this term depends on: those in it that no Fold or Launch of it binds."""
-        found = frozenset(a for c in _terms(self) for a in c.free)
-        return found - frozenset(self.axes) if isinstance(self, Fold) else found
-
-    def __str__(self) -> str:
-        from deplodock.ir.show import show
-        return show(self)
-
-    __repr__ = __str__
-
-    def __lt__(self, other: Term) -> bool:
-        return self.key < other.key
-
-    def __reduce__(self):
-        """Terms are pickled and copied as calls of their constructor, so that what comes back is hash-consed too."""
-        return type(self), tuple(getattr(self, f.name) for f in fields(self))
-
-
-def _terms(t: Term) -> Iterator[Term]:
-    for f in fields(t):
-        stack = [getattr(t, f.name)]
-        while stack:
-            v = stack.pop()
-            if isinstance(v, tuple):
-                stack.extend(v)
-            elif isinstance(v, Term):
-                yield v
-
-
-# ---- axes and indices ------------------------------------------------------------------------------------------------
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Axis(Term):
-    """A named loop axis of `extent` iterations. Primes tell axes of one dimension class apart."""
-    name: str
-    extent: int
-
-    @cached_property
-    def free(self) -> frozenset[Axis]:
-        return frozenset((self,))
-
-    @property
-    def base(self) -> Axis:
-        """The first axis of this axis's class: the name without primes."""
-        return Axis(self.name.rstrip("'"), self.extent)
-
-    def primed(self, n: int) -> Axis:
-        return Axis(self.name + "'" * n, self.extent)
-
-    def __add__(self, other): return index(self) + other
-    def __sub__(self, other): return index(self) - other
-    def __mul__(self, n: int): return index(self) * n
-    def __floordiv__(self, n: int): return index(self) // n
-    def __mod__(self, n: int): return index(self) % n
-    def __neg__(self): return index(self) * -1
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class FloorDiv(Term):
-    """An atom: index // divisor, rounded towards minus infinity; divisor > 0."""
-    index: Index
-    divisor: int
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Mod(Term):
-    """An atom: index mod divisor, in 0 .. divisor - 1; divisor > 0."""
-    index: Index
-    divisor: int
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Gathered(Term):
-    """An atom: an integer loaded from memory, used as an index. `extent` bounds it: 0 <= value < extent is checked at run time."""
-    body: Body
-    extent: int
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Index(Term):
-    """const + sum of coefficient * atom, atoms distinct and in key order. Make one with index() and arithmetic."""
-    terms: tuple[tuple[Term, int], ...]
-    const: int
-
-    @property
-    def axis(self) -> Axis | None:
-        """The axis, where this index is one axis and nothing else."""
-        match self:
-            case Index(((Axis() as a, 1),), 0):
-                return a
-        return None
-
-    @property
-    def is_const(self) -> bool:
-        return not self.terms
-
-    @cached_property
-    def range(self) -> tuple[float, float]:
-        """The least and the greatest value over all values of the axes (inclusive)."""
-        lo = hi = self.const
-        for atom, c in self.terms:
-            a, b = _atom_range(atom)
-            lo, hi = lo + min(c * a, c * b), hi + max(c * a, c * b)
-        return lo, hi
-
-    def __add__(self, other) -> Index:
-        other = index(other)
-        total: dict[Term, int] = {}
-        for atom, c in self.terms + other.terms:
-            total[atom] = total.get(atom, 0) + c
-        return _affine(total, self.const + other.const)
-
-    def __neg__(self) -> Index:
-        return self * -1
-
-    def __sub__(self, other) -> Index:
-        return self + index(other) * -1
-
-    def __rsub__(self, other) -> Index:
-        return index(other) - self
-
-    def __radd__(self, other) -> Index:
-        return self + other
-
-    def __mul__(self, n: int) -> Index:
-        return _affine({a: c * n for a, c in self.terms}, self.const * n)
-
-    __rmul__ = __mul__
-
-    def _split(self, n: int) -> tuple[Index, Index]:
-        """(q, r) with self = q*n + r: q gathers all that n divides."""
-        q = _affine({a: c // n for a, c in self.terms if c % n == 0}, self.const // n)
-        r = _affine({a: c for a, c in self.terms if c % n}, self.const % n)
-        return q, r
-
-    def __floordiv__(self, n: int) -> Index:
-        """Rounds towards minus infinity. Laws div_exact, div_add, div_small, div_div of rules/size.py, applied as it is built."""
-        if n == 1:
-            return self
-        q, r = self._split(n)
-        lo, hi = r.range
-        if lo >= 0 and hi < n:
-            return q
-        match r:
-            case Index(((FloorDiv(inner, m), 1),), 0):
-                return q + inner // (n * m)
-        return q + Index(((FloorDiv(r, n), 1),), 0)
-
-    def __mod__(self, n: int) -> Index:
-        """In 0 .. n - 1. Laws mod_add, mod_small, mod_mod of rules/size.py, applied as it is built."""
-        if n == 1:
-            return index(0)
-        _, r = self._split(n)
-        lo, hi = r.range
-        if lo >= 0 and hi < n:
-            return r
-        match r:
-            case Index(((Mod(inner, m), 1),), 0) if m % n == 0:
-                return inner % n
-        return Index(((Mod(r, n), 1),), 0)
-
-
-def _affine(total: dict[Term, int], const: int) -> Index:
-    terms = sorted(((a, c) for a, c in total.items() if c and not (isinstance(a, Axis) and a.extent == 1)),
-                   key=lambda t: (isinstance(t[0], Axis) and t[0].name or "~", t[0].key))
-    return Index(tuple(terms), const)
-
-
-def _atom_range(atom: Term) -> tuple[float, float]:
-    match atom:
-        case Axis(_, n): return 0, max(n - 1, 0)
-        case Gathered(_, n): return 0, max(n - 1, 0)
-        case Mod(_, n): return 0, n - 1
-        case FloorDiv(i, n):
-            lo, hi = i.range
-            return lo // n, hi // n
-    return -math.inf, math.inf
-
-
-def index(value: Index | Axis | Term | int) -> Index:
-    """An Index of an axis, an atom, or an integer. An axis of extent 1 is the constant 0."""
-    if isinstance(value, Index):
-        return value
-    if isinstance(value, int):
-        return Index((), value)
-    return _affine({value: 1}, 0)
-
+from deplodock.ir.term import Term
 
 # ---- tensors ---------------------------------------------------------------------------------------------------------
 
@@ -357,6 +129,10 @@ class Fold(Term, BodyOperators):
     axes: tuple[Axis, ...]
     bodies: tuple[Body, ...]
     part: int
+
+    @cached_property
+    def free(self) -> frozenset[Axis]:
+        return frozenset(a for b in self.bodies for a in b.free) - frozenset(self.axes)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

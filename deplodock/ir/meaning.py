@@ -11,9 +11,10 @@ import ml_dtypes
 import numpy as np
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Launch, Load, Mod, Op,
-                               RoundTo, Tensor, Term, dtype)
+from deplodock.ir.index import Axis, FloorDiv, Gathered, Index, Mod
+from deplodock.ir.loop import Buffer, Cast, Const, Fold, Iota, Launch, Load, Op, RoundTo, Tensor, dtype
 from deplodock.ir.ops import OPS
+from deplodock.ir.term import Term
 
 NUMPY = {Dtype.f64: np.float64, Dtype.f32: np.float32, Dtype.f16: np.float16, Dtype.bf16: ml_dtypes.bfloat16,
          Dtype.i64: np.int64, Dtype.i32: np.int32, Dtype.i16: np.int16, Dtype.i8: np.int8,

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from deplodock.ir.loop import Axis, Buffer, Term, loads
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Buffer, loads
+from deplodock.ir.term import Term
 
 
 @dataclass(frozen=True, slots=True)

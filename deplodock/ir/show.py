@@ -1,9 +1,10 @@
 """Text of Loop IR terms: one line for an expression, a loop nest for a launch."""
 from __future__ import annotations
 
-from deplodock.ir.loop import (Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Launch, Load, Mod, Op,
-                               Ref, RoundTo, Term, Var, children)
+from deplodock.ir.index import Axis, FloorDiv, Gathered, Index, Mod
+from deplodock.ir.loop import Buffer, Cast, Const, Fold, Iota, Launch, Load, Op, Ref, RoundTo, Var, children
 from deplodock.ir.ops import OPS
+from deplodock.ir.term import Term
 
 
 def show(t: Term) -> str:

@@ -20,9 +20,10 @@ from dataclasses import dataclass, fields
 from typing import Callable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (Axis, Body, Buffer, Index, Launch, RoundTo, Term, cast, const, dtype, fold, index, load,
-                               op)
+from deplodock.ir.index import Axis, Index, index
+from deplodock.ir.loop import Body, Buffer, Launch, RoundTo, cast, const, dtype, fold, load, op
 from deplodock.ir.ops import OPS
+from deplodock.ir.term import Term
 
 Shape = tuple[int, ...]
 

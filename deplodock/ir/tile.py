@@ -37,8 +37,9 @@ from math import prod
 from typing import Iterator
 
 from deplodock.ir.dtype import Dtype
+from deplodock.ir.index import Axis, Index
 from deplodock.ir.layout import Layout, Shared
-from deplodock.ir.loop import Axis, Buffer, Const, Index
+from deplodock.ir.loop import Buffer, Const
 
 OWN_OPS = {
     "copy": "the source; converts between dtypes as loop.Cast does",

@@ -4,8 +4,9 @@ from __future__ import annotations
 from math import prod
 from typing import Mapping
 
+from deplodock.ir.index import Axis, index
 from deplodock.ir.layout import Shared
-from deplodock.ir.loop import Axis, index, subst
+from deplodock.ir.loop import subst
 from deplodock.ir.tile import Access, Box, BoxDim, Compare
 
 MOST_DIMENSIONS, MOST_COUNT = 5, 256

@@ -19,9 +19,11 @@ from functools import lru_cache
 from typing import Iterable, Mapping, Protocol
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (PARTS, Axis, Buffer, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Load, Mod, Op,
-                               Term, cast, children, const, dtype, gathers, index, loads, op, rebuilt, subst, where)
+from deplodock.ir.index import Axis, FloorDiv, Gathered, Index, Mod, index
+from deplodock.ir.loop import (Buffer, Cast, Const, Fold, Iota, Load, Op, PARTS, cast, children, const, dtype, gathers,
+                               loads, op, rebuilt, subst, where)
 from deplodock.ir.plan import Kernel, Output
+from deplodock.ir.term import Term
 from deplodock.ir.tile import Param, dense_strides
 
 

@@ -9,9 +9,9 @@ from math import gcd
 
 from deplodock.ir import tile
 from deplodock.ir.expression import Address, Binary, Convert, Element, Expr, Int, Pointer, bit_xor, both, call, compare
+from deplodock.ir.index import Axis, Index
 from deplodock.ir.kernel import Do, If, Set, Stmt
 from deplodock.ir.layout import Address as SharedAddress, Layout
-from deplodock.ir.loop import Axis, Index
 from deplodock.lower.emit import Emit, digits, index_expression
 from deplodock.lower.layout import conflicts, copy_layout, ldmatrix, run
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 import math
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Cast, Const, Iota, Op, Term, dtype
+from deplodock.ir.loop import Cast, Const, Iota, Op, dtype
+from deplodock.ir.term import Term
 
 Range = tuple[float, float]
 UNKNOWN: Range = (-math.inf, math.inf)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Callable, Iterable
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (Axis, Cast, Const, Fold, Index, Iota, Op, Term, const, dtype, index, loads, op, subst,
-                               where)
+from deplodock.ir.index import Axis, Index, index
+from deplodock.ir.loop import Cast, Const, Fold, Iota, Op, const, dtype, loads, op, subst, where
 from deplodock.ir.plan import Kernel
+from deplodock.ir.term import Term
 from deplodock.ir.tile import Compare
 from deplodock.lower.flatten import Facts, Flat, all_folds, flatten, identity, outer_folds
 

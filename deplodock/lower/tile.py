@@ -25,18 +25,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from deplodock.ir.index import index
 from deplodock.ir.layout import Shared
-from deplodock.ir.loop import Const, index
+from deplodock.ir.loop import Const
 from deplodock.ir.plan import Kernel
 from deplodock.ir.tile import (Access, Compare, CopyOut, Fill, For, GridAxis, Kernel as TileKernel, Map, Part, Reg,
                                SharedTile, Store, StoreShared, all_copies, origin)
+from deplodock.ir.tile_verify import verify_tile
 from deplodock.lower.box import box
 from deplodock.lower.flatten import Facts, Out, all_folds, flatten, outer_folds, params
 from deplodock.lower.operators import RESERVED
 from deplodock.lower.tile_body import access, lower
 from deplodock.lower.tile_fold import evaluate, roles_of
 from deplodock.lower.tile_scope import Bound, Knobs, Level, Names, Scope, spreads
-from deplodock.ir.tile_verify import verify_tile
 
 
 def lower_tile(kernel: Kernel, facts: Facts = {}) -> TileKernel:

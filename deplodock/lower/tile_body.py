@@ -13,11 +13,12 @@ import numpy as np
 
 from deplodock.errors import IndexOutOfRange
 from deplodock.ir.dtype import Dtype
+from deplodock.ir.index import Axis, FloorDiv, Gathered, Index, Mod, index
 from deplodock.ir.layout import Layout, Shared
-from deplodock.ir.loop import (Axis, Cast, Const, FloorDiv, Fold, Gathered, Index, Iota, Load, Mod, Op, RoundTo, Term,
-                               children, const, dtype, gathers, index)
+from deplodock.ir.loop import Cast, Const, Fold, Iota, Load, Op, RoundTo, children, const, dtype, gathers
 from deplodock.ir.meaning import NUMPY, convert
 from deplodock.ir.ops import OPS
+from deplodock.ir.term import Term
 from deplodock.ir.tile import (Access, Check, Compare, Convert, Coord, Copy, Exchange, IndexTile, LoadGlobal,
                                LoadShared, Map, Mask, Predicate, Reg, SharedTile, Slice)
 from deplodock.lower.box import box

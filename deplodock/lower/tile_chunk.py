@@ -10,8 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from deplodock.ir.dtype import Dtype
+from deplodock.ir.index import Axis, index
 from deplodock.ir.layout import Layout, Shared, log2
-from deplodock.ir.loop import Axis, Buffer, Cast, Const, Iota, Load, Op, Term, const, dtype, index, op, where
+from deplodock.ir.loop import Buffer, Cast, Const, Iota, Load, Op, const, dtype, op, where
+from deplodock.ir.term import Term
 from deplodock.ir.tile import Mma, MmaCommit, MmaFence, MmaWait, Operand, Promote, Reduce, Reg, SharedTile, StoreShared
 from deplodock.lower.flatten import identity
 from deplodock.lower.layout import copy_layout, dealt

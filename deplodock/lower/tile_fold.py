@@ -14,8 +14,10 @@ from functools import partial
 from math import prod
 
 from deplodock.ir.dtype import Dtype
+from deplodock.ir.index import Axis, Index, index
 from deplodock.ir.layout import Layout
-from deplodock.ir.loop import Axis, Fold, Index, Load, Term, const, dtype, index, loads, subst
+from deplodock.ir.loop import Fold, Load, const, dtype, loads, subst
+from deplodock.ir.term import Term
 from deplodock.ir.tile import Combine, Fill, For, MmaWait, Promote, origin
 from deplodock.lower.flatten import all_folds, identity, outer_folds
 from deplodock.lower.structure import affine, backwards, limits, product, siblings, slack

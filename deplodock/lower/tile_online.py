@@ -11,8 +11,10 @@ import sys
 from dataclasses import replace
 
 from deplodock.ir.dtype import Dtype
+from deplodock.ir.index import Axis
 from deplodock.ir.layout import Layout
-from deplodock.ir.loop import Axis, Cast, Const, Load, Op, Term, const, dtype, op, where
+from deplodock.ir.loop import Cast, Const, Load, Op, const, dtype, op, where
+from deplodock.ir.term import Term
 from deplodock.ir.tile import Assign, Combine, Fill, Map, Promote, Reduce, Reg
 from deplodock.lower.flatten import identity
 from deplodock.lower.operators import LOG2E

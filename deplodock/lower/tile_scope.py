@@ -13,8 +13,10 @@ from typing import Callable, Collection, Iterable
 
 from deplodock.errors import IllegalSchedule
 from deplodock.ir.dtype import Dtype
+from deplodock.ir.index import Axis, Index, index
 from deplodock.ir.layout import Layout, log2
-from deplodock.ir.loop import Axis, Fold, Index, Term, index, subst
+from deplodock.ir.loop import Fold, subst
+from deplodock.ir.term import Term
 from deplodock.ir.tile import Compare, Coord, Copy, Reg, SharedTile, Stmt
 from deplodock.lower.flatten import Flat, all_folds
 from deplodock.lower.layout import Spread, blocked, fragment, outer_operand

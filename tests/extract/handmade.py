@@ -9,7 +9,9 @@ from collections import defaultdict
 from typing import Collection
 
 from deplodock.ir.egraph import EGraph
-from deplodock.ir.loop import Axis, Buffer, Const, Fold, Iota, Launch, Load, Ref, Term, children, dtype, rebuilt, subst
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Buffer, Const, Fold, Iota, Launch, Load, Ref, children, dtype, rebuilt, subst
+from deplodock.ir.term import Term
 
 
 class Handmade:

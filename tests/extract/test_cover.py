@@ -7,7 +7,8 @@ import random
 import pytest
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Buffer
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Buffer
 from extract.cover import count, cover, seconds
 
 M = Axis("m", 8)

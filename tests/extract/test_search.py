@@ -7,7 +7,8 @@ import extract.kernels
 import extract.program
 from deplodock.errors import NoKernel
 from deplodock.ir.dtype import bf16, f32
-from deplodock.ir.loop import Axis, Buffer, Launch, cast, fold, load
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Buffer, Launch, cast, fold, load
 from deplodock.target import target
 from extract import check
 from extract.cover import count, cover

@@ -4,7 +4,8 @@ from __future__ import annotations
 import pytest
 
 from deplodock.ir.dtype import bf16, f32, i64
-from deplodock.ir.loop import Axis, Buffer, Iota, cast, const, exp, fold, index, load, op, where
+from deplodock.ir.index import Axis, index
+from deplodock.ir.loop import Buffer, Iota, cast, const, exp, fold, load, op, where
 from extract.structure import (before, canonical, inside, live, loops, mirror, nest, operands, orbit, points, product,
                                streams, tops)
 

@@ -82,7 +82,7 @@ class _Composer:
             text = drawn(row, d)
         except (Refused, IndexError, ValueError):
             text = ""
-        pool, d.pool = d.pool, before[2]
+        d.pool = before[2]
         if not text or not self._admit(row, text):
             d.givens, d.tensors, d.pool = before
             return False

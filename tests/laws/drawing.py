@@ -11,7 +11,9 @@ import math
 import numpy as np
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import (Axis, Buffer, Cast, Index, Iota, Term, Var, cast, const, dtype, index, load, op, where)
+from deplodock.ir.index import Axis, Index, index
+from deplodock.ir.loop import Buffer, Cast, Iota, Var, cast, const, dtype, load, op, where
+from deplodock.ir.term import Term
 from deplodock.law import Equation, Law, reduce
 from deplodock.predicates import normal, proved, selection
 from deplodock.session import Session

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Buffer, Iota, Launch, const, dtype, index, load, loads, op, subst, where
+from deplodock.ir.index import Axis, index
+from deplodock.ir.loop import Buffer, Iota, Launch, const, dtype, load, loads, op, subst, where
 from deplodock.ir.meaning import Meaning
 from deplodock.law import laws_of
 from rules import cutting, merging

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Buffer, Cast, Const, Fold, Op, Term, Var, cast, children, dtype, load, loads
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Buffer, Cast, Const, Fold, Op, Var, cast, children, dtype, load, loads
 from deplodock.ir.meaning import NUMPY, Meaning
+from deplodock.ir.term import Term
 from deplodock.law import Law, reduce
 from deplodock.saturate import catalogue
 from tests.laws.drawing import Judge, draw

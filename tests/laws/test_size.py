@@ -8,7 +8,8 @@ import pytest
 import z3
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Iota, const, index, op, subst
+from deplodock.ir.index import Axis, index
+from deplodock.ir.loop import Iota, const, op, subst
 from deplodock.ir.meaning import Meaning
 from deplodock.law import laws_of
 from deplodock.predicates import normal, proved, selection, some_key

@@ -7,8 +7,9 @@ import numpy as np
 import torch
 
 from deplodock.ir.dtype import Dtype
+from deplodock.ir.index import Gathered
 from deplodock.ir.kernel import Kernel
-from deplodock.ir.loop import Buffer, Gathered, Load, loads
+from deplodock.ir.loop import Buffer, Load, loads
 from deplodock.ir.meaning import Meaning
 from deplodock.lower.cuda import CudaKernel, lower_cuda
 from deplodock.lower.kernel import lower_kernel

@@ -4,9 +4,10 @@ from __future__ import annotations
 import math
 
 from deplodock.ir.dtype import Dtype, b8, bf16, f32, i32, i64
-from deplodock.ir.loop import (Axis, Buffer, Const, Gathered, Iota, Term, cast, const, dtype, exp, fold, index, load,
-                               op, recip, rsqrt, where)
+from deplodock.ir.index import Axis, Gathered, index
+from deplodock.ir.loop import Buffer, Const, Iota, cast, const, dtype, exp, fold, load, op, recip, rsqrt, where
 from deplodock.ir.plan import Kernel, Output
+from deplodock.ir.term import Term
 
 INF = float("inf")
 

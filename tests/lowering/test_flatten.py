@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from deplodock.ir.dtype import Dtype, f32
-from deplodock.ir.loop import Axis, fold, load
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import fold, load
 from deplodock.ir.meaning import Meaning
 from deplodock.lower.flatten import all_folds, factored, flatten
 from deplodock.lower.structure import axes_of

@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Buffer, Launch, const, exp, fold, load
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Buffer, Launch, const, exp, fold, load
 from deplodock.ir.show import Text
 
 M, K, N = Axis("m", 4), Axis("k", 6), Axis("n", 5)

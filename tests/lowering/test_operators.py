@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Buffer, cast, load, op
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Buffer, cast, load, op
 from deplodock.ir.meaning import NUMPY
 from deplodock.ir.ops import OPS
 from deplodock.ir.plan import Kernel, Output

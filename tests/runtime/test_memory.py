@@ -4,7 +4,8 @@ from __future__ import annotations
 from hypothesis import given, settings, strategies as st
 
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.loop import Axis, Buffer, load
+from deplodock.ir.index import Axis
+from deplodock.ir.loop import Buffer, load
 from deplodock.ir.plan import Kernel, Output
 from deplodock.runtime.memory import ALIGNMENT, plan_slab, size_of
 

@@ -5,7 +5,8 @@ from functools import lru_cache
 
 from deplodock.capture import capture_code
 from deplodock.enter import Entered, enter
-from deplodock.ir.loop import Buffer, Load, Term, Var, recip
+from deplodock.ir.loop import Buffer, Load, Var, recip
+from deplodock.ir.term import Term
 from deplodock.law import literal, online_sum, reduce
 from deplodock.saturate import Saturation, saturate
 from deplodock.soundness import check_sound
