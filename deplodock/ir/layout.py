@@ -137,6 +137,8 @@ class Shared:
     """Bytes of an element."""
     panels: int = 0
     """Columns are cut into panels of so many bytes, one behind the other, for wgmma and TMA. 0: they are not."""
+    apart: int = 0
+    """Rows that are read together are 1 << apart rows from each other: those are what the swizzle tells apart."""
 
     @property
     def pitch(self) -> int:
@@ -163,11 +165,11 @@ class Shared:
 
     @property
     def swizzle(self) -> tuple[int, int, int]:
-        """What each of the lowest three bits of the row flips in the address within a row.
+        """What each of the lowest three bits of the row, those from `apart` on, flips in the address within a row.
 
         The three must reach address bits 4, 5 and 6; those that the pitch does not put there are flipped in.
         """
-        natural = [self.pitch << i if self.pitch << i < 128 else 0 for i in range(3)]
+        natural = [step if (step := self.pitch << self.apart + i) < 128 else 0 for i in range(3)]
         unused = [b for b in (16, 32, 64) if b not in natural and b < self.pitch]
         return tuple(0 if n or not unused else unused.pop(0) for n in natural)
 
@@ -179,7 +181,7 @@ class Shared:
         if axis not in self.row:
             return 0, 0
         row = value * self.stride(axis)
-        return row * self.pitch, xor_all(flip for i, flip in enumerate(self.swizzle) if row >> i & 1)
+        return row * self.pitch, xor_all(flip for i, flip in enumerate(self.swizzle) if row >> self.apart + i & 1)
 
     def byte(self, at: Mapping[str, int]) -> int:
         """The byte address of an element."""

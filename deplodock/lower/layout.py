@@ -168,7 +168,7 @@ def copy_layout(shared: Shared, vec: int, warp_bits: int) -> Layout:
     bits: list[Bit] = [(shared.col, vec << i) for i in range(c)] + rows[:threads - c]
     left, at = rows[threads - c:], 1 << (threads - c)
     repeats: list[Digit] = [(shared.col, vec << c, cols >> c)]
-    while at < min(8, shared.rows):                          # rows that the swizzle tells apart are bits, not repeats
+    while at < min(8 << shared.apart, shared.rows):                          # rows that the swizzle tells apart are bits, not repeats
         repeats.append((*left.pop(0), 2))
         at *= 2
     repeats += merged((a, s, 2) for a, s in left if a != outermost)

@@ -14,7 +14,7 @@ import numpy as np
 from deplodock.errors import IndexOutOfRange
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.index import Axis, FloorDiv, Gathered, Index, Mod, index
-from deplodock.ir.layout import Layout, Shared
+from deplodock.ir.layout import Layout
 from deplodock.ir.loop import Cast, Const, Fold, Iota, Load, Op, RoundTo, children, const, dtype, gathers
 from deplodock.ir.meaning import NUMPY, convert
 from deplodock.ir.ops import OPS
@@ -317,7 +317,7 @@ def staged(s: Scope, b: Load, columns: str | None = None) -> SharedTile | None:
         rows, width = tuple(a for a in names if a != column), s.bind[column].tile * size
         wide = s.knobs.atom == "wgmma" and d.is_16bit or s.knobs.copy == "tma" and width >= 128
         panels = 128 if wide and width % 128 == 0 else 0
-        shape = Shared(rows, tuple(s.bind[a].tile for a in rows), column, s.bind[column].tile, size, panels)
+        shape = s.matrix(rows, column, size, panels)
         tile = SharedTile(s.name(f"{b.tensor.name}_s"), d, shape, s.knobs.stages if home.axis else 1)
         at = replace(at, coords=tuple(replace(c, off=0) for c in at.coords))
         home.copies.append(Copy(tile, at, box(at, shape, s.bind) if s.knobs.copy == "tma" else None))

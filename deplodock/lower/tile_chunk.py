@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.index import Axis, index
-from deplodock.ir.layout import Layout, Shared, log2
+from deplodock.ir.layout import Layout, log2
 from deplodock.ir.loop import Buffer, Cast, Const, Iota, Load, Op, const, dtype, op, where
 from deplodock.ir.term import Term
 from deplodock.ir.tile import Mma, MmaCommit, MmaFence, MmaWait, Operand, Promote, Reduce, Reg, SharedTile, StoreShared
@@ -150,7 +150,7 @@ def stash(s: Scope, b: Term, group: tuple[str, ...], axis: Axis) -> Term:
     if in_memory(b) and not (isinstance(b, Load) and b.tensor in s.locals):
         return b
     bounds = [s.bind[a] for a in (*group, axis.name)]
-    shape = Shared(group, tuple(x.tile for x in bounds[:-1]), axis.name, bounds[-1].tile, dtype(b).bytes)
+    shape = s.matrix(group, axis.name, dtype(b).bytes)
     vec = min(16 // shape.size, shape.cols & -shape.cols)
     layout = copy_layout(shape, vec, s.warp_bits)
     layout = replace(layout, regs=tuple((axis.name, 1 << i, 2) for i in range(log2(vec))) + layout.regs)

@@ -14,7 +14,7 @@ from typing import Callable, Collection, Iterable
 from deplodock.errors import IllegalSchedule
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.index import Axis, Index, index
-from deplodock.ir.layout import Layout, log2
+from deplodock.ir.layout import Layout, Shared, log2
 from deplodock.ir.loop import Fold, subst
 from deplodock.ir.term import Term
 from deplodock.ir.tile import Compare, Coord, Copy, Reg, SharedTile, Stmt
@@ -247,6 +247,13 @@ class Scope:
         return not any(a.meets(b) for a, b in itertools.combinations([self.spreads[n] for n in names], 2))
 
     # ---- layouts -------------------------------------------------------------------------------------------------
+
+    def matrix(self, rows: tuple[str, ...], column: str, size: int, panels: int = 0) -> Shared:
+        """The tile at hand in shared memory. Outer products in registers read rows as the lanes have them, some of which
+        may be as far apart as a lane has neighbouring rows."""
+        shape = Shared(rows, tuple(self.bind[a].tile for a in rows), column, self.bind[column].tile, size, panels)
+        spread = [(self.spreads[a], shape.stride(a)) for a in reversed(rows)] if self.knobs.atom == "fma" and self.knobs.copy == "async" else []
+        return replace(shape, apart=next((log2(x.vec * stride) for x, stride in spread if x.lanes > 1), 0))
 
     def frame(self, axes: Iterable[Axis], roles: Roles | None) -> Layout:
         """The layout of a tile over `axes`: an operand or the result of the product at hand if it is one, else as the

@@ -135,6 +135,7 @@ CASES: dict[str, Case] = {
     "cosine bf16": case(t.cosine(50, 72, 88, bf16), MMA),
     # ---- products in registers
     "fma nk": case(t.matmul(64, 64, 96, d=f32), FMA),
+    "fma nk, neighbouring columns": case(t.matmul(64, 64, 96, d=f32), FMA | {"vec.n": 4, "tile.k": 32}),
     "fma kn": case(t.matmul(64, 64, 96, "kn", d=f32), FMA | {"vec.n": 4}),
     "fma long": case(t.matmul(33, 40, 700, "kn", "add", d=f32), FMA | {"vec.n": 4}),
     "fma long chunks": case(t.matmul(33, 40, 700, d=f32), FMA | {"tile.k": 128, "stages": 2}),

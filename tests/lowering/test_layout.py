@@ -4,7 +4,10 @@ import itertools
 import pytest
 
 from deplodock.ir.layout import Layout, Shared
+from deplodock.ir.tile import LoadShared, walk
 from deplodock.lower.layout import Spread, blocked, conflicts, copy_layout, fragment, ldmatrix, outer_operand, run
+from deplodock.lower.tile import lower_tile
+from tests.lowering.cases import CASES
 
 SPAN = {"m": 64, "n": 96, "k": 16, "s": 64, "t": 64}
 
@@ -71,6 +74,8 @@ SHARED = {
     "groups of rows": Shared(("p", "m"), (4, 16), "k", 64, 2),
     "f32": Shared(("m",), (32,), "k", 16, 4),
     "f64": Shared(("m",), (32,), "k", 16, 8),
+    "rows read four apart": Shared(("m",), (64,), "k", 32, 4, apart=2),
+    "short rows read four apart": Shared(("m",), (64,), "k", 16, 4, apart=2),
 }
 
 
@@ -109,13 +114,20 @@ def test_ldmatrix_delivers_fragments_without_conflicts(k, kind, order):
         assert rows.coordinate(across, lane, 0, 0) < 16
 
 
-@pytest.mark.parametrize("k_first, shared", [
-    (True, Shared(("n",), (32,), "k", 16, 4)), (True, Shared(("n",), (32,), "k", 32, 4)),
-    (False, Shared(("k",), (16,), "n", 32, 4))])
-def test_operands_of_outer_products_are_read_without_conflicts(k_first, shared):
-    acc = blocked(("m", "n"), {"m": 16, "n": 32}, {"m": Spread(1, 4, 3), "n": Spread(1 if k_first else 4, 8, 0)}, 0)
+@pytest.mark.parametrize("k_first, vec, shared", [
+    (True, 1, Shared(("n",), (32,), "k", 16, 4)), (True, 1, Shared(("n",), (32,), "k", 32, 4)),
+    (True, 4, Shared(("n",), (32,), "k", 32, 4, apart=2)), (False, 4, Shared(("k",), (16,), "n", 32, 4))])
+def test_operands_of_outer_products_are_read_without_conflicts(k_first, vec, shared):
+    acc = blocked(("m", "n"), {"m": 16, "n": 32}, {"m": Spread(1, 4, 3), "n": Spread(vec, 8, 0)}, 0)
     operand = outer_operand(acc, "n", "k", 4, k_first)
     assert run(operand, shared.col, 4) == 4 and conflicts(operand, shared) == 1
+
+
+@pytest.mark.parametrize("name", [n for n, c in CASES.items() if dict(c.kernel.schedule).get("atom") == "fma"])
+def test_lowered_outer_products_read_shared_memory_without_conflicts(name):
+    kernel = lower_tile(CASES[name].kernel, CASES[name].facts)
+    reads = [(s.dst.layout, s.src.shape) for part in kernel.parts for s in walk(part.body) if isinstance(s, LoadShared)]
+    assert reads and all(conflicts(layout, shared) == 1 for layout, shared in reads)
 
 
 @pytest.mark.parametrize("name", SHARED)
