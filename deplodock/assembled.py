@@ -10,11 +10,11 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Sequence
 
+from deplodock.ir.cuda import CudaKernel
 from deplodock.ir.index import Axis
 from deplodock.ir.loop import Buffer
 from deplodock.ir.plan import Kernel, Output, Plan
 from deplodock.ir.torch import Program, Value
-from deplodock.lower.cuda import CudaKernel
 from deplodock.regions import Part
 from extract.naming import renamed, unique
 

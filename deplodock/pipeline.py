@@ -17,8 +17,9 @@ from deplodock.capture import Captured
 from deplodock.enter import Entered, enter
 from deplodock.errors import NoKernel, NoSchedule
 from deplodock.ir import kernel as kernel_ir, tile as tile_ir, torch as torch_ir
+from deplodock.ir.cuda import CudaKernel
 from deplodock.ir.plan import Kernel, Plan
-from deplodock.lower.cuda import CudaKernel, lower_cuda
+from deplodock.lower.cuda import lower_cuda
 from deplodock.lower.kernel import lower_kernel
 from deplodock.lower.tile import lower_tile
 from deplodock.regions import WHOLE, Part, cut

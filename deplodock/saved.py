@@ -3,9 +3,8 @@
     deplodock.json           format, version of deplodock, how the program is called, where its parameters are, digests
     program.json             the Torch IR, the plan of kernels and buffers, the kernels' text (serial.py)
     NAME.cubin               machine code of a kernel
-    parameters.safetensors   parameters that are not in files of weights, in the memory layout that kernels expect
+    parameters.safetensors   parameters that are in no file of the user's, in the layout that kernels expect (weights.py)
 
-A parameter that a safetensors file of the user's holds unchanged stays there, and is known by path, name and digest.
 Constants that were computed from parameters are computed again when the program is loaded. Loading needs neither egglog
 nor the laws, and checks every file.
 """
@@ -22,18 +21,17 @@ from pathlib import Path
 import torch
 from torch.utils._pytree import tree_flatten, treespec_dumps, treespec_loads
 
-from deplodock.errors import (DamagedProgram, DeplodockError, OtherVersion, ToolMissing, UnsavableContainer,
-                              UsageError, WeightsChanged)
+from deplodock import weights
+from deplodock.errors import DamagedProgram, OtherVersion, UnsavableContainer, UsageError
 from deplodock.interface import Fact, Interface, bound, plain
-from deplodock.ir.torch import Value
 from deplodock.runtime.cache import Cache
 from deplodock.runtime.compile import Cubin, compile_all
 from deplodock.runtime.program import CompiledProgram, Loadable
 from deplodock.serial import decode, encode
 from deplodock.version import __version__
 
-FORMAT = 1
-HEAD, PROGRAM, WEIGHTS = "deplodock.json", "program.json", "parameters.safetensors"
+FORMAT = 2
+HEAD, PROGRAM = "deplodock.json", "program.json"
 
 
 class Loaded:
@@ -67,10 +65,10 @@ def is_saved(path) -> bool:
 # ---- writing ---------------------------------------------------------------------------------------------------------
 
 def save(folder, made: Loadable, parameters: Mapping[str, torch.Tensor], interface: Interface,
-         signature: inspect.Signature | None, numerics: str, weights: Sequence = ()) -> None:
+         signature: inspect.Signature | None, numerics: str, files: Sequence = ()) -> None:
     """Writes a program to a folder, whole or not at all; a saved program that is there is replaced.
 
-    parameters: by name, all that the program has. weights: safetensors files in which parameters may be found.
+    parameters: by name, all that the program has. files: safetensors files in which parameters may be found.
     UsageError for a folder with other things in it, UnsavableContainer, KernelRejected, ToolMissing without safetensors.
     """
     folder = Path(folder)
@@ -90,7 +88,7 @@ def save(folder, made: Loadable, parameters: Mapping[str, torch.Tensor], interfa
             (new / f"{c.name}.cubin").write_bytes(c.code)
         head["resources"] = {c.name: [c.registers, c.stack, c.spills] for c in cubins}
         head["digests"] = {path.name: _digest(path.read_bytes()) for path in sorted(new.iterdir())}
-        head |= _write_parameters(new, made.program.parameters, parameters, [Path(w).resolve() for w in weights])
+        head |= weights.write(new, made.program.parameters, parameters, [Path(w).resolve() for w in files])
         head["digest"] = _digest(_text(head).encode())
         (new / HEAD).write_text(_text(head))
         if folder.exists():
@@ -110,61 +108,6 @@ def _text(head: dict) -> str:
 
 def _digest(data) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def _write_parameters(new: Path, values: Sequence[Value], tensors: Mapping[str, torch.Tensor], weights: Sequence[Path]) -> dict:
-    """Writes those parameters that are in no file of weights; what the head says of all, and of the files."""
-    if not values:
-        return {"parameters": [], "files": {}}
-    from_library = _safetensors()
-    entries, kept = [], {}
-    for v in values:
-        t = tensors[v.name].detach()
-        # Strides that are not row-major: the memory from the first element to the last, as it lies.
-        t = (t.contiguous() if v.is_contiguous else t.as_strided((_span(v),), (1,))).cpu()
-        entry = {"name": v.name, "digest": _digest(_bytes(t))}
-        for path in weights if v.is_contiguous else ():
-            with from_library.safe_open(path, "pt") as file:
-                for key in file.keys():
-                    if _may_be(v.path, key) and _digest(_bytes(file.get_tensor(key))) == entry["digest"]:
-                        entry |= {"file": str(path), "tensor": key}
-        if "file" not in entry:
-            kept[v.name] = t.clone()                # the library refuses tensors that share memory
-            entry |= {"file": WEIGHTS, "tensor": v.name}
-        entries.append(entry)
-    if kept:
-        from safetensors.torch import save_file
-        save_file(kept, new / WEIGHTS)
-    return {"parameters": entries, "files": {name: _stamp(new / name) for name in {e["file"]: 0 for e in entries}}}
-
-
-def _may_be(path: str, key: str) -> bool:
-    """Whether a key of a file of weights may be a parameter: models wrap each other, so either may have a prefix."""
-    return f".{path}".endswith(f".{key}") or f".{key}".endswith(f".{path}")
-
-
-def _span(v: Value) -> int:
-    """Elements from the first of a tensor to its last, in memory."""
-    return 0 if 0 in v.shape else 1 + sum((n - 1) * s for n, s in zip(v.shape, v.strides))
-
-
-def _bytes(t: torch.Tensor):
-    return t.contiguous().reshape(-1).view(torch.uint8).numpy()
-
-
-def _stamp(path: Path) -> list[int]:
-    """Size in bytes and time of the last change in nanoseconds: as long as both are the same, a file counts as unchanged."""
-    found = path.stat()
-    return [found.st_size, found.st_mtime_ns]
-
-
-def _safetensors():
-    try:
-        import safetensors
-    except ImportError as error:
-        raise ToolMissing(tool="safetensors", purpose="parameters are kept beside a saved program",
-                          advice="install it with `pip install safetensors`") from error
-    return safetensors
 
 
 def _signature_out(signature: inspect.Signature | None) -> list | None:
@@ -203,7 +146,7 @@ def load(folder, device: torch.device | str | None = None, constants: int | None
     if device.type == "cuda":
         for name in dict.fromkeys(k.name for k in made.kernels if k.grid):
             cubins.append(Cubin(name, made.arch, _checked(folder, head, f"{name}.cubin"), "", "", *head["resources"][name]))
-    parameters = _read_parameters(folder, head, made.program.parameters, device)
+    parameters = weights.read(folder, head, made.program.parameters, device)
     program = CompiledProgram(made, parameters, device, None, constants, cubins)
     return Loaded(made, program, _interface_in(head["interface"], device), _signature_in(head["signature"]),
                   head["numerics"], parameters)
@@ -240,39 +183,6 @@ def _checked(folder: Path, head: dict, name: str) -> bytes:
     if _digest(data) != head["digests"].get(name):
         raise DamagedProgram(folder=folder, file=name, reason="it is truncated, or was changed")
     return data
-
-
-def _read_parameters(folder: Path, head: dict, values: Sequence[Value], device: torch.device) -> dict[str, torch.Tensor]:
-    facts, tensors = {v.name: v for v in values}, {}
-    for name in dict.fromkeys(e["file"] for e in head["parameters"]):
-        path, own = folder / name, name == WEIGHTS          # an absolute path stays what it is
-
-        def damaged(reason: str) -> DeplodockError:
-            return DamagedProgram(folder=folder, file=name, reason=reason) if own else WeightsChanged(file=name, reason=reason)
-        try:
-            same = _stamp(path) == head["files"][name]
-        except OSError as error:
-            raise damaged(f"it cannot be read: {error.strerror}") from error
-        try:
-            with _safetensors().safe_open(path, "pt") as file:
-                for e in (e for e in head["parameters"] if e["file"] == name):
-                    t = file.get_tensor(e["tensor"])
-                    if not same and _digest(_bytes(t)) != e["digest"]:
-                        raise damaged(f"{e['tensor']} was changed")
-                    tensors[e["name"]] = _placed(t, facts[e["name"]], device)
-        except DeplodockError:
-            raise
-        except Exception as error:                          # safetensors has an exception of its own, and others
-            raise damaged(f"{type(error).__name__}: {error}") from error
-    return tensors
-
-
-def _placed(t: torch.Tensor, v: Value, device: torch.device) -> torch.Tensor:
-    """A parameter as kernels expect it: on the device, aligned, with its strides."""
-    t = t.to(device)
-    if t.data_ptr() % v.alignment:
-        t = t.clone()
-    return t.view(v.shape) if v.is_contiguous else t.as_strided(v.shape, v.strides)
 
 
 def _signature_in(entries: list | None) -> inspect.Signature | None:

@@ -17,6 +17,7 @@ from torch import nn
 
 import deplodock
 from deplodock.errors import BrokenFact, DamagedProgram, DeplodockError, OtherVersion, UnsavableContainer, UsageError, WeightsChanged
+from deplodock.saved import FORMAT
 
 
 class Net(nn.Module):
@@ -78,7 +79,11 @@ class Blocker:
         if name.split(".")[0] in ("egglog", "rules", "extract"):
             raise ImportError(f"{name} is not installed")
 sys.meta_path.insert(0, Blocker())
-import deplodock, torch
+import torch
+torchs = set(sys.modules)
+import deplodock, deplodock.saved
+assert not {"sympy", "torch._dynamo", "torch._inductor", "transformers", "cuda", "deplodock.lower", "deplodock.capture",
+            "deplodock.law"} & (set(sys.modules) - torchs), "loading takes what only compiling needs"
 program = deplodock.load(sys.argv[1], device="cpu")
 x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
 result = program(x, pair={"a": (torch.arange(8.0), 5)})
@@ -120,7 +125,7 @@ def spoil(name: str, folder, weights) -> None:
     """Does one thing to a saved program."""
     head, file = folder / "deplodock.json", folder / "parameters.safetensors"
     match name:
-        case "other-version": head.write_text(head.read_text().replace('"format": 1', '"format": 99'))
+        case "other-version": head.write_text(head.read_text().replace(f'"format": {FORMAT}', '"format": 99'))
         case "changed-head": head.write_text(head.read_text().replace("float32", "float64"))
         case "truncated-head": head.write_text(head.read_text()[:300])
         case "truncated-program": (folder / "program.json").write_text((folder / "program.json").read_text()[:-40])

@@ -63,8 +63,8 @@ def save(folder: Path, compilation, source: str | None) -> None:
     from deplodock.stored import loadable
     captured = compilation.captured
     interface, signature = saved.for_inputs(compilation.torch, captured.tree, captured.absent)
-    weights = sorted(Path(source).glob("*.safetensors")) if source and Path(source).is_dir() else ()
-    saved.save(folder, loadable(compilation), captured.parameters, interface, signature, compilation.numerics, weights)
+    files = sorted(Path(source).glob("*.safetensors")) if source and Path(source).is_dir() else ()
+    saved.save(folder, loadable(compilation), captured.parameters, interface, signature, compilation.numerics, files)
 
 
 def is_model(path: Path) -> bool:

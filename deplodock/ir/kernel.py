@@ -14,17 +14,18 @@
             | Roles(consumers, body, producer)         the first `consumers` threads run body, the rest producer
             | Note(text)                               where the statements that follow come from
 
-Expressions are those of ir/expression.py, primitives those of ir/primitive.py. Types are the names of C types: int,
-u32, u64, i64, float, double, i16, i8, u8, bool. 16-bit floats are held in pairs in a u32. `thread`, `lane`, `warp` and
-`block` are there from the start: the place of the thread in its block and in its warp, of the warp in its block, of the
-block in the grid. Shared memory is addressed by byte, an mbarrier by the address of its 8 bytes; the phase of a ring is
-a Variable, flipped as its position wraps.
+Param and Map are those of ir/cuda.py, expressions those of ir/expression.py, primitives those of ir/primitive.py. Types are
+the names of C types: int, u32, u64, i64, float, double, i16, i8, u8, bool. 16-bit floats are held in pairs in a u32.
+`thread`, `lane`, `warp` and `block` are there from the start: the place of the thread in its block and in its warp, of the
+warp in its block, of the block in the grid. Shared memory is addressed by byte, an mbarrier by the address of its 8 bytes;
+the phase of a ring is a Variable, flipped as its position wraps.
 """
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Iterator
 
+from deplodock.ir.cuda import Map, Param
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.expression import Call, Element, Expr, Int, Name, text
 
@@ -43,28 +44,6 @@ def register_type(d: Dtype) -> str:
 def registers(d: Dtype, n: int) -> int:
     """Elements of that array for n values."""
     return (n + 1) // 2 if d.is_16bit else n
-
-
-@dataclass(frozen=True, slots=True)
-class Param:
-    """A pointer to element 0 of the buffer `name`, called `pointer` in the text."""
-    name: str
-    pointer: str
-    dtype: Dtype
-    written: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Map:
-    """A tensor map, all sizes slowest first. `dims` in elements, `strides` in bytes, none for the last; `box` is what
-    one copy moves, in elements; `swizzle` in bytes: 0, 32, 64 or 128. What a box has outside of it arrives as 0."""
-    name: str
-    buffer: str
-    dtype: Dtype
-    dims: tuple[int, ...]
-    strides: tuple[int, ...]
-    box: tuple[int, ...]
-    swizzle: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,37 +10,15 @@ C++ compiler. The same Kernel IR gives the same bytes.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from deplodock.ir.cuda import CudaKernel
 from deplodock.ir.expression import Binary, Expr, Int, Name, operands, text
-from deplodock.ir.kernel import (STORED, Array, Do, If, Kernel, Let, Loop, Map, Note, Param, Roles, Set, Stmt, Variable,
-                                 expressions, walk)
+from deplodock.ir.kernel import (STORED, Array, Do, If, Kernel, Let, Loop, Note, Roles, Set, Stmt, Variable, expressions,
+                                 walk)
 from deplodock.ir.primitive import WGMMA, wgmma
 from deplodock.lower.emit import SHARED_ALIGNMENT
-
-
-@dataclass(frozen=True, slots=True)
-class CudaKernel:
-    """A kernel's text and how it is launched: a grid of `grid` blocks in one dimension, with the addresses of `params`
-    and then the tensor maps `maps` as arguments, in order."""
-    name: str
-    text: str
-    """The kernel alone, without the wrappers it calls."""
-    wrappers: str
-    grid: int
-    """Blocks; 0: there is nothing to do."""
-    threads: int
-    shared: int
-    """Bytes of dynamic shared memory."""
-    params: tuple[Param, ...]
-    maps: tuple[Map, ...]
-
-    @property
-    def source(self) -> str:
-        """The whole source."""
-        return f"{self.wrappers}\n{self.text}"
 
 
 def lower_cuda(k: Kernel) -> CudaKernel:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Callable, Iterable, Iterator
 
 from deplodock.errors import IllegalSchedule
 from deplodock.ir import tile
+from deplodock.ir.cuda import Map
 from deplodock.ir.expression import Binary, Element, Expr, Int, Name, both, call, choose, compare, expr
 from deplodock.ir.index import Axis, FloorDiv, Index, Mod
-from deplodock.ir.kernel import Array, Do, If, Loop, Map, Note, Span, Stmt, Variable, register_type, registers
+from deplodock.ir.kernel import Array, Do, If, Loop, Note, Span, Stmt, Variable, register_type, registers
 from deplodock.ir.layout import Layout, Source, log2
 from deplodock.lower.operators import RESERVED
 

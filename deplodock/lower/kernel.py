@@ -10,6 +10,7 @@ from functools import partial
 
 from deplodock.errors import IllegalSchedule
 from deplodock.ir import kernel as ir, tile
+from deplodock.ir.cuda import Param
 from deplodock.ir.expression import Binary, Expr, Int, Name, both, call, choose, compare, operands
 from deplodock.ir.kernel import Do, If, Let, Loop, Roles, Stmt
 from deplodock.ir.kernel_verify import verify_kernel
@@ -34,7 +35,7 @@ STRIPE = 64
 def lower_kernel(k: tile.Kernel) -> ir.Kernel:
     """The thread-level program of a kernel. IllegalSchedule where its schedule asks for what no machine has."""
     e = Emit(k)
-    params = tuple(ir.Param(p.name, e.name("param", p.name), p.dtype, p.written) for p in k.params)
+    params = tuple(Param(p.name, e.name("param", p.name), p.dtype, p.written) for p in k.params)
     total = sum(p.blocks for p in k.parts)
     e.require(not k.roles or len(k.parts) < 2 and all(c.box for c in tile.all_copies(k)),
               "a kernel with roles has one part, and copies by TMA only")

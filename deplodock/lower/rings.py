@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from math import prod
 
 from deplodock.ir import tile
+from deplodock.ir.cuda import Map
 from deplodock.ir.expression import Binary, Expr, Int, MapAddress, Name, call
-from deplodock.ir.kernel import Do, If, Let, Map, Set, Variable
+from deplodock.ir.kernel import Do, If, Let, Set, Variable
 from deplodock.lower.emit import Emit
 
 MBARRIER = 8

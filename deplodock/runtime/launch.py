@@ -13,9 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from deplodock.errors import LaunchFailed, NoGpu
+from deplodock.ir.cuda import CudaKernel, Map
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.kernel import Map
-from deplodock.lower.cuda import CudaKernel
 from deplodock.runtime.compile import Cubin
 
 GRAPHS = 8

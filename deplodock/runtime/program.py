@@ -19,9 +19,9 @@ import torch
 
 from deplodock.errors import BrokenFact, GradientWanted, UsageError
 from deplodock.ir import torch as torch_ir
+from deplodock.ir.cuda import CudaKernel
 from deplodock.ir.loop import Buffer
 from deplodock.ir.plan import Plan
-from deplodock.lower.cuda import CudaKernel
 from deplodock.overlap import check_written
 from deplodock.runtime import constants
 from deplodock.runtime.cache import Cache

@@ -11,8 +11,8 @@ from typing import Callable
 import ml_dtypes
 import numpy as np
 
+from deplodock.ir.cuda import Map
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.kernel import Map
 from deplodock.runtime.emulation import Launch, Pointer, emulate
 
 KERNELS = Path(__file__).parent / "kernels"

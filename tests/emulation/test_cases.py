@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from deplodock.ir.cuda import CudaKernel
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.loop import Body, Buffer, Cast, Fold, RoundTo, children, dtype, exp, gathers, loads, op
 from deplodock.ir.meaning import NUMPY, Meaning, Named
 from deplodock.ir.plan import Kernel
-from deplodock.lower.cuda import CudaKernel, lower_cuda
+from deplodock.lower.cuda import lower_cuda
 from deplodock.lower.kernel import lower_kernel
 from deplodock.lower.tile import lower_tile
 from deplodock.reference import within_promise

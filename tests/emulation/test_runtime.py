@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from deplodock.errors import EmulationFault, IndexOutOfRange, KernelRejected, ToolMissing
+from deplodock.ir.cuda import Map
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.kernel import Map
 from deplodock.runtime.emulation import Launch, Pointer, build, emulate
 from tests.emulation.cases import CASES
 

@@ -140,7 +140,7 @@ def test_the_second_load_compiles_nothing(store):
 
 def test_a_tensor_map_describes_its_buffer():
     from deplodock.ir.dtype import Dtype
-    from deplodock.ir.kernel import Map
+    from deplodock.ir.cuda import Map
     from deplodock.runtime.launch import tensor_map
     t = torch.randn(256, 128, device="cuda").bfloat16()
     made = tensor_map(Map("m", "t", Dtype.bf16, (256, 128), (256,), (64, 64), 128), t.data_ptr(), 0)

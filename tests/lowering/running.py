@@ -6,12 +6,13 @@ from typing import Mapping
 import numpy as np
 import torch
 
+from deplodock.ir.cuda import CudaKernel
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.index import Gathered
 from deplodock.ir.kernel import Kernel
 from deplodock.ir.loop import Buffer, Load, loads
 from deplodock.ir.meaning import Meaning
-from deplodock.lower.cuda import CudaKernel, lower_cuda
+from deplodock.lower.cuda import lower_cuda
 from deplodock.lower.kernel import lower_kernel
 from deplodock.lower.tile import lower_tile
 from deplodock.runtime.emulation import Launch, Pointer, emulate

@@ -3,9 +3,10 @@ from __future__ import annotations
 
 import pytest
 
+from deplodock.ir.cuda import Param
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.expression import Address, Binary, Element, Int, Name, Pointer, call
-from deplodock.ir.kernel import Array, Do, If, Kernel, Let, Loop, Param, Roles, Set, Span, Variable
+from deplodock.ir.kernel import Array, Do, If, Kernel, Let, Loop, Roles, Set, Span, Variable
 from deplodock.ir.kernel_verify import MalformedKernel, verify_kernel
 
 LANE, WARP, THREAD, R = Name("lane", 32), Name("warp", 4), Name("thread", 128), Name("r", 4)

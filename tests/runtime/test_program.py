@@ -7,13 +7,12 @@ import pytest
 import torch
 
 from deplodock.errors import BrokenFact, GradientWanted, UsageError
+from deplodock.ir.cuda import CudaKernel, Param
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.index import Axis
-from deplodock.ir.kernel import Param
 from deplodock.ir.loop import Buffer, const, load
 from deplodock.ir.plan import Kernel, Output, Plan
 from deplodock.ir.torch import Node, Program, Value
-from deplodock.lower.cuda import CudaKernel
 from deplodock.runtime.program import CompiledProgram, Loadable
 
 N = 48

@@ -15,7 +15,7 @@ The parts of the runtime are documented in host/*.h and host/*.cc. It needs g++ 
 """
 from typing import Any, Mapping, Sequence
 
-from deplodock.lower.cuda import CudaKernel
+from deplodock.ir.cuda import CudaKernel
 from deplodock.runtime.emulation.launch import Launch, Pointer
 from deplodock.runtime.emulation.report import Fault
 from deplodock.runtime.emulation.run import Statistics, emulate

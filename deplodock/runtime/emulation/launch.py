@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deplodock.ir.kernel import Map
+from deplodock.ir.cuda import Map
 
 
 @dataclass(frozen=True, slots=True)
