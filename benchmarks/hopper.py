@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args()
-    gpu, rows = Gpu(0), []
+    gpu, rows = Gpu(0, "sm_90a"), []
     head = about(torch.cuda.get_device_name(), "-")
     lines = ["# " + ", ".join(f"{k} {v}" for k, v in head.items()), "",
              "bf16, schedules given by hand. Microseconds of device time, cold; ratio is PyTorch's time over ours.", "",

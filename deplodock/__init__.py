@@ -36,7 +36,7 @@ def load(folder, device=None, *, constants=None):
 
     device: where it runs; None: the GPU if there is one, else the CPU's emulation. constants: as in compile().
     UsageError if there is no saved program, OtherVersion, DamagedProgram, WeightsChanged for a file of weights that it
-    refers to, NoGpu for a GPU that its code does not run on.
+    refers to, NoGpu, OtherGpu for a GPU that its code does not run on.
     """
     from deplodock.saved import load as load_folder
     return load_folder(folder, device, constants)

@@ -183,6 +183,14 @@ class NoGpu(DeplodockError):
     advice = "run with --device cpu (the emulation), or see `deplodock doctor`"
 
 
+class OtherGpu(NoGpu):
+    """Code for one architecture, and a GPU that does not run it. Facts: arch, gpu (its name and compute capability)."""
+    title = "the program is compiled for another GPU"
+    expected = "a GPU that runs code for {arch}"
+    found = "{gpu}"
+    advice = "compile it with --target for this GPU, or run it with --device cpu (the emulation)"
+
+
 class OtherVersion(DeplodockError):
     """A saved program was written by another version. Facts: folder, wanted, given."""
     title = "{folder} was saved by another version"

@@ -26,6 +26,7 @@ from deplodock.errors import DamagedProgram, OtherVersion, UnsavableContainer, U
 from deplodock.interface import Fact, Interface, bound, plain
 from deplodock.runtime.cache import Cache
 from deplodock.runtime.compile import Cubin, compile_all
+from deplodock.runtime.launch import require_gpu
 from deplodock.runtime.program import CompiledProgram, Loadable
 from deplodock.serial import decode, encode
 from deplodock.version import __version__
@@ -60,6 +61,11 @@ class Loaded:
 def is_saved(path) -> bool:
     """Whether there is a folder of this name that holds a saved program."""
     return (Path(path) / HEAD).is_file()
+
+
+def was_saved(path) -> bool:
+    """Whether there is a folder of this name with something of a saved program in it."""
+    return is_saved(path) or (Path(path) / PROGRAM).is_file()
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------
@@ -142,10 +148,10 @@ def load(folder, device: torch.device | str | None = None, constants: int | None
     device = torch.device(device)
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", torch.cuda.current_device() if torch.cuda.is_available() else 0)
-    cubins = []
     if device.type == "cuda":
-        for name in dict.fromkeys(k.name for k in made.kernels if k.grid):
-            cubins.append(Cubin(name, made.arch, _checked(folder, head, f"{name}.cubin"), "", "", *head["resources"][name]))
+        require_gpu(device.index, made.arch)
+    cubins = [Cubin(name, made.arch, _checked(folder, head, f"{name}.cubin"), "", "", *resources)
+              for name, resources in head["resources"].items()]
     parameters = weights.read(folder, head, made.program.parameters, device)
     program = CompiledProgram(made, parameters, device, None, constants, cubins)
     return Loaded(made, program, _interface_in(head["interface"], device), _signature_in(head["signature"]),

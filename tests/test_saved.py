@@ -16,7 +16,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 import deplodock
-from deplodock.errors import BrokenFact, DamagedProgram, DeplodockError, OtherVersion, UnsavableContainer, UsageError, WeightsChanged
+from deplodock.cli import execute
+from deplodock.errors import (BrokenFact, DamagedProgram, DeplodockError, OtherGpu, OtherVersion, UnsavableContainer,
+                              UsageError, WeightsChanged)
 from deplodock.saved import FORMAT
 
 
@@ -123,13 +125,17 @@ def test_other_arguments_are_refused(original):
 
 def spoil(name: str, folder, weights) -> None:
     """Does one thing to a saved program."""
-    head, file = folder / "deplodock.json", folder / "parameters.safetensors"
+    head, file, code = folder / "deplodock.json", folder / "parameters.safetensors", sorted(folder.glob("*.cubin"))[0]
     match name:
         case "other-version": head.write_text(head.read_text().replace(f'"format": {FORMAT}', '"format": 99'))
         case "changed-head": head.write_text(head.read_text().replace("float32", "float64"))
         case "truncated-head": head.write_text(head.read_text()[:300])
+        case "missing-head": head.unlink()
         case "truncated-program": (folder / "program.json").write_text((folder / "program.json").read_text()[:-40])
         case "missing-program": (folder / "program.json").unlink()
+        case "truncated-cubin": code.write_bytes(code.read_bytes()[:-40])
+        case "missing-cubin": code.unlink()
+        case "missing-parameters": file.unlink()
         case "truncated-parameters": file.write_bytes(file.read_bytes()[:-8])
         case "changed-parameters": file.write_bytes(file.read_bytes()[:-1] + b"\1")
         case "changed-weights": save_file({"model.linear.weight": torch.ones(6, 8)}, weights)
@@ -139,20 +145,35 @@ def spoil(name: str, folder, weights) -> None:
 
 @pytest.mark.parametrize("name, kind", [
     ("other-version", OtherVersion), ("changed-head", DamagedProgram), ("truncated-head", DamagedProgram),
-    ("truncated-program", DamagedProgram), ("missing-program", DamagedProgram), ("truncated-parameters", DamagedProgram),
-    ("changed-parameters", DamagedProgram), ("changed-weights", WeightsChanged), ("missing-weights", WeightsChanged),
-    ("truncated-weights", WeightsChanged)])
-def test_what_is_not_as_it_was_is_named(name, kind, folder, weights, golden):
+    ("missing-head", UsageError), ("truncated-program", DamagedProgram), ("missing-program", DamagedProgram),
+    ("truncated-cubin", DamagedProgram), ("missing-cubin", DamagedProgram), ("truncated-parameters", DamagedProgram),
+    ("missing-parameters", DamagedProgram), ("changed-parameters", DamagedProgram), ("changed-weights", WeightsChanged),
+    ("missing-weights", WeightsChanged), ("truncated-weights", WeightsChanged)])
+def test_what_is_not_as_it_was_is_named(name, kind, folder, weights, golden, capsys):
     before = weights.read_bytes(), (weights.stat().st_atime_ns, weights.stat().st_mtime_ns)
     try:
         spoil(name, folder, weights)
         with pytest.raises(kind) as error:
             deplodock.load(folder, "cpu")
+        code = execute(["run", str(folder), "--device", "cpu"])
     finally:
         weights.write_bytes(before[0])
         os.utime(weights, ns=before[1])
     text = str(error.value).replace(str(folder), "FOLDER").replace(str(weights), "WEIGHTS")
     golden(f"errors/saved-{name}.txt", text.replace(deplodock.__version__, "VERSION"))
+    assert code == kind.exit_code and capsys.readouterr().err == f"error: {error.value}\n"
+
+
+def test_another_gpu_is_named(original, golden, capsys, monkeypatch):
+    """Before anything is moved to it."""
+    for name, value in (("is_available", True), ("get_device_capability", (8, 6)), ("current_device", 0),
+                        ("get_device_name", "NVIDIA RTX A6000")):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    with pytest.raises(OtherGpu) as error:
+        deplodock.load(original[1])
+    golden("errors/saved-for-another-gpu.txt", str(error.value))
+    assert execute(["run", str(original[1])]) == OtherGpu.exit_code == 4
+    assert capsys.readouterr().err == f"error: {error.value}\n"
 
 
 def test_a_copy_with_other_times_is_checked_by_its_content(folder):
@@ -177,7 +198,6 @@ def test_what_cannot_be_saved_is_named(tmp_path, golden, net):
 
 
 def test_the_command_line(tmp_path, capsys):
-    from deplodock.cli import execute
     folder, code = tmp_path / "program", "m = nn.Linear(8, 5)\nx = torch.randn(3, 8)\nm(x).relu(), x[0] * 2"
     for text in (code, code.replace("relu", "exp")):         # the second replaces the first
         assert execute(["compile", "-c", text, "--ir", "torch", "--save", str(folder), "--target", "a100"]) == 0

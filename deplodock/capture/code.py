@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from deplodock.capture.build import unique
-from deplodock.capture.export import LINES, first_line, gradient_wanted, original_line, source_of_call, source_of_error
+from deplodock.capture.export import (LINES, control_flow_wanted, first_line, gradient_wanted, original_line, source_of_call,
+                                      source_of_error)
 from deplodock.capture.values import checked_dtype, copied, is_dense
 from deplodock.errors import DataDependentShape, DeplodockError, MismatchedDevices, ProgramFailed, ProgramSyntaxError
 from deplodock.ir.torch import Source
@@ -213,7 +214,8 @@ class Text(nn.Module):
         where = source_of_error(error)
         if len(devices) > 1:
             return MismatchedDevices(where, found="tensors on " + " and ".join(sorted(map(str, devices))))
-        return gradient_wanted(error, where) or ProgramFailed(where, error=f"{type(error).__name__}: {first_line(error)}")
+        return (gradient_wanted(error, where) or control_flow_wanted(error, where)
+                or ProgramFailed(where, error=f"{type(error).__name__}: {first_line(error)}"))
 
 
 def _compiled(text: str, file: str, expression: str | None, replace: bool) -> tuple[tuple[CodeType, CodeType], int]:

@@ -19,7 +19,8 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from deplodock.capture.values import checked_dtype, is_dense
-from deplodock.errors import CaptureFailed, DataDependentShape, DeplodockError, GradientWanted, UnsupportedOutput
+from deplodock.errors import (CaptureFailed, DataDependentShape, DeplodockError, GradientWanted, UnsupportedOperator,
+                              UnsupportedOutput)
 from deplodock.ir.torch import Source
 
 _FOLDERS = Path(torch.__file__).parent, Path(__file__).parents[1], Path(sysconfig.get_paths()["stdlib"])
@@ -110,6 +111,14 @@ def is_operator(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
 
 
+def called(operator) -> str:
+    """What users call an operator: aten.sort.default, torch.cond."""
+    if not isinstance(operator, torch._ops.HigherOrderOperator):
+        return str(operator)
+    name = operator.name()
+    return f"torch.{name}" if hasattr(torch, name) else f"torch.ops.higher_order.{name}"
+
+
 def is_item(node: torch.fx.Node) -> bool:
     """Whether a node takes one result of an operator that has several."""
     return node.op == "call_function" and node.target is operator.getitem
@@ -178,6 +187,15 @@ def _explained(error: Exception) -> DeplodockError:
         if found := _NO_TREE.match(str(e)):
             return UnsupportedOutput(where, found=found[1])
     return CaptureFailed(where, error=f"{type(error).__name__}: {first_line(error)}")
+
+
+def control_flow_wanted(error: BaseException, where: Source | None) -> UnsupportedOperator | None:
+    """The error of a program whose torch.cond, or the like, PyTorch itself refuses while the program is recorded."""
+    if type(error).__name__ != "UncapturedHigherOrderOpError":
+        return None
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    name = next(f.f_code.co_name for f in frames if f"{os.sep}_higher_order_ops{os.sep}" in f.f_code.co_filename)
+    return UnsupportedOperator(where, op=f"torch.{name}")
 
 
 def gradient_wanted(error: BaseException, where: Source | None) -> GradientWanted | None:

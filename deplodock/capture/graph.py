@@ -11,7 +11,7 @@ from torch.export.graph_signature import OutputKind
 from deplodock.capture.build import Builder, Call, output_facts
 from deplodock.capture.closed import emit
 from deplodock.capture.constants import Constants
-from deplodock.capture.export import arguments, is_item, is_operator, source_of
+from deplodock.capture.export import arguments, called, is_item, is_operator, source_of
 from deplodock.capture.operators import TABLE
 from deplodock.capture.operators.pointwise import nothing
 from deplodock.capture.values import check_devices, described
@@ -56,7 +56,7 @@ def translate(exported: ExportedProgram, tensors: Mapping[str, torch.Tensor], na
             except DeplodockError as error:
                 error.operator = node.target.__name__
                 raise
-        elif node.op != "output":
+        elif node.op not in ("output", "get_attr"):         # get_attr: a graph that torch.cond or the like is given
             raise _unsupported(node)
     program = builder.program(tuple(results[n] for n in outputs), tuple(values[p].name for p in written))
     return program, {p: v.name for p, v in values.items()}
@@ -85,7 +85,7 @@ def _unsupported(node: torch.fx.Node) -> Exception:
     value, source = node.meta.get("val"), source_of(node)
     if isinstance(value, torch.Tensor):
         output_facts(value, source, str(node.target))
-    return UnsupportedOperator(source, op=str(node.target))
+    return UnsupportedOperator(source, op=called(node.target))
 
 
 def _argument(value, results: dict) -> object:

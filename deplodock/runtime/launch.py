@@ -12,19 +12,22 @@ from dataclasses import dataclass
 
 import torch
 
-from deplodock.errors import LaunchFailed, NoGpu
+from deplodock.errors import LaunchFailed, NoGpu, OtherGpu
 from deplodock.ir.cuda import CudaKernel, Map
 from deplodock.ir.dtype import Dtype
 from deplodock.runtime.compile import Cubin
 
 GRAPHS = 8
 """Graphs kept per program, each for one set of addresses: a few megabytes of device memory at most."""
+MAPS = 8
+"""Tensor maps kept per argument of a kernel, each for one address of its buffer: 128 bytes and a Python object. What a
+program holds has one address, its intermediates one per stream, inputs and outputs those that the allocator hands out."""
 GRAPH_FROM = 2
 """Kernels from which on a graph pays: replaying a graph costs about as much as two plain launches."""
 
 
-def require_gpu(index: int = 0) -> tuple[int, int]:
-    """The compute capability of a GPU. NoGpu if it cannot be used."""
+def require_gpu(index: int = 0, arch: str | None = None) -> None:
+    """NoGpu if a GPU cannot be used, OtherGpu if it does not run code for an architecture."""
     try:
         if not torch.cuda.is_available():
             reason = "this build of PyTorch has no CUDA" if torch.version.cuda is None else "no GPU, or no working driver"
@@ -33,8 +36,13 @@ def require_gpu(index: int = 0) -> tuple[int, int]:
     except (RuntimeError, AssertionError) as error:
         raise NoGpu(reason=str(error).splitlines()[0]) from error
     if capability < (8, 0):
-        raise NoGpu(reason=f"{torch.cuda.get_device_name(index)} has compute capability {capability[0]}.{capability[1]}")
-    return capability
+        raise NoGpu(reason=_described(index, capability))
+    if arch is not None and not runs_on(arch, capability):
+        raise OtherGpu(arch=arch, gpu=_described(index, capability))
+
+
+def _described(index: int, capability: tuple[int, int]) -> str:
+    return f"{torch.cuda.get_device_name(index)} has compute capability {capability[0]}.{capability[1]}"
 
 
 def runs_on(arch: str, capability: tuple[int, int]) -> bool:
@@ -46,11 +54,11 @@ def runs_on(arch: str, capability: tuple[int, int]) -> bool:
 
 
 class Gpu:
-    """One GPU as cuda.core sees it; its context is torch's."""
+    """One GPU as cuda.core sees it, for code of an architecture; its context is torch's. NoGpu, OtherGpu."""
 
-    def __init__(self, index: int):
+    def __init__(self, index: int, arch: str):
+        require_gpu(index, arch)
         from cuda.core import Device
-        self.capability = require_gpu(index)
         torch.cuda.init()
         self.index, self.device = index, Device(index)
         self.device.set_current()
@@ -68,9 +76,6 @@ class Gpu:
         """A kernel whose buffers stand at `places` of a program's addresses. LaunchFailed if the driver refuses it."""
         from cuda.bindings import driver
         from cuda.core import LaunchConfig, ObjectCode
-        if not runs_on(cubin.arch, self.capability):
-            raise NoGpu(reason=f"the program is compiled for {cubin.arch}, GPU {self.index} has compute capability "
-                               f"{self.capability[0]}.{self.capability[1]}")
         try:
             function = ObjectCode.from_cubin(cubin.code, name=kernel.name).get_kernel(kernel.name)
         except Exception as error:
@@ -100,7 +105,7 @@ class Sequence:
 
     def __init__(self, gpu: Gpu, kernels: tuple[Loaded, ...]):
         self.gpu, self.kernels = gpu, kernels
-        self._maps: OrderedDict[tuple[Map, int], object] = OrderedDict()
+        self._maps = {argument: OrderedDict() for k in kernels for argument in k.maps}
         self._graphs: OrderedDict[tuple[int, ...], object] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -116,9 +121,9 @@ class Sequence:
                 self._launch(stream, addresses)
                 return
             self._graphs.move_to_end(addresses)
-            if self._graphs[addresses] is None:
-                self._graphs[addresses] = self._graph(addresses)
             try:
+                if self._graphs[addresses] is None:
+                    self._graphs[addresses] = self._graph(addresses)
                 self._graphs[addresses].launch(stream)
             except Exception as error:
                 raise LaunchFailed(name=" ".join(k.name for k in self.kernels), reason=str(error)) from error
@@ -139,14 +144,15 @@ class Sequence:
         return graph.instantiate()
 
     def _arguments(self, kernel: Loaded, addresses: tuple[int, ...]) -> list:
-        return [addresses[i] for i in kernel.pointers] + [self._map(m, addresses[i]) for m, i in kernel.maps]
+        return [addresses[i] for i in kernel.pointers] + [self._map(m, i, addresses[i]) for m, i in kernel.maps]
 
-    def _map(self, m: Map, address: int):
-        """The tensor map of a buffer at an address; it embeds the address, so a moved buffer gets another."""
-        key = (m, address)
-        if key not in self._maps:
-            self._remember(self._maps, key, tensor_map(m, address, self.gpu.index), 64)
-        return self._maps[key]
+    def _map(self, m: Map, place: int, address: int):
+        """The tensor map of the buffer in a place; it embeds the address, so a moved buffer gets another."""
+        made = self._maps[m, place]
+        if address not in made:
+            self._remember(made, address, tensor_map(m, address, self.gpu.index), MAPS)
+        made.move_to_end(address)
+        return made[address]
 
     @staticmethod
     def _remember(table: OrderedDict, key, value, most: int) -> None:

@@ -62,8 +62,8 @@ class CompiledProgram:
     the tensors' own business what they hold by then.
     device: "cpu" runs the emulation. store: the cache of machine code; cubins: machine code that there is. limit: bytes
     that constants may take; those that are beyond it are computed at each call. Raises BrokenFact for a tensor the program
-    was not compiled for, NoGpu or LaunchFailed if the GPU is missing or refuses, KernelRejected if a kernel does not
-    compile.
+    was not compiled for, NoGpu, OtherGpu or LaunchFailed if the GPU is missing, another one, or refuses, KernelRejected if
+    a kernel does not compile.
     """
 
     def __init__(self, made: Loadable, parameters: Mapping[str, torch.Tensor], device: torch.device | str,
@@ -108,7 +108,8 @@ class CompiledProgram:
         if self.device.type == "cpu":
             return Emulated, ()
         from deplodock.runtime.launch import Gpu, Sequence
-        gpu, missing = Gpu(self.device.index or 0), {k.name: k.source for k in _live(made.kernels) if k.name not in code}
+        gpu = Gpu(self.device.index or 0, made.arch)
+        missing = {k.name: k.source for k in _live(made.kernels) if k.name not in code}
         cubins = (*code.values(), *compile_all(list(missing.items()), made.arch, store))
         code = {c.name: c for c in cubins}
         return lambda kernels, table: Sequence(gpu, tuple(gpu.load(k, code[k.name], table) for k in kernels)), cubins

@@ -4,6 +4,11 @@ from __future__ import annotations
 import warnings
 
 import pytest
+import torch
+from torch._higher_order_ops import while_loop
+
+from deplodock import compile
+from deplodock.errors import OverlappingWrite, UnsupportedOperator
 
 BAD = {
     "syntax": (1, "x = torch.randn(8"),
@@ -24,6 +29,7 @@ BAD = {
     "sparse": (1, "x = torch.eye(4).to_sparse()\nx @ torch.randn(4, 4)"),
     "nested": (1, "a, b = torch.randn(2, 3), torch.randn(4, 3)\nx = torch.nested.as_nested_tensor([a, b], layout=torch.jagged)\nx * 2"),
     "loop-on-a-value": (1, "x = torch.randn(8)\nwhile x.sum() < 10: x = x * 2\nx"),
+    "control-flow": (1, "x = torch.randn(8)\ntorch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))"),
     "ends-the-process": (1, "import sys\nx = torch.randn(8)\nsys.exit(0) if len(x) else x"),
     "returns-no-tensor": (1, "x = torch.randn(8)\n(x * 2, nn.Linear(8, 8))"),
 }
@@ -49,13 +55,21 @@ def test_quantised_tensors(deplodock, golden):
 @pytest.mark.parametrize("name, given", [("seen-twice", lambda x: (x[:3], x[2:5])),
                                          ("elements-that-are-one", lambda x: (x[:1].expand(3), x[2:5]))])
 def test_overlapping_inputs_that_are_written_to(name, given, golden):
-    import torch
-    from deplodock import compile
-    from deplodock.errors import OverlappingWrite
     with pytest.raises(OverlappingWrite) as raised:
         compile(lambda x, y: x.add_(y), given(torch.ones(5)))
     assert raised.value.exit_code == 1
     golden(f"errors/overlapping-write-{name}.txt", str(raised.value))
+
+
+@pytest.mark.parametrize("name, function", [
+    ("torch.cond", lambda x: torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))),
+    ("while_loop", lambda x: while_loop(lambda x: x.sum() < 3, lambda x: (x + 1,), (x,))[0]),
+], ids=["torch.cond", "while_loop"])
+def test_control_flow_in_a_function(name, function):
+    """PyTorch's constructs that hold graphs are named, and not the graphs that they hold."""
+    with pytest.raises(UnsupportedOperator, match=rf"unsupported operator torch\S*\b{name.removeprefix('torch.')}\n") as raised:
+        compile(function, torch.ones(4))
+    assert f'("{name}", lambda x:' in str(raised.value.where)
 
 
 def test_an_unknown_target(deplodock, golden):
@@ -65,7 +79,6 @@ def test_an_unknown_target(deplodock, golden):
 
 
 def test_a_missing_gpu(deplodock, golden, monkeypatch):
-    import torch
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", None)
     ran = deplodock("run", "-c", "torch.randn(8).exp()", "--device", "cuda")
