@@ -157,6 +157,12 @@ def _attention(q, k, v, mask, is_causal, scale, enable_gqa):
     return torch.softmax(scores, -1).masked_fill(dead, 0) @ v
 
 
+def _gather(x, index, dim):
+    """Unsigned integers as signed ones of the same bits, which torch gathers."""
+    signed = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}.get(x.dtype, x.dtype)
+    return torch.gather(x.view(signed), dim, index.long()).view(x.dtype)
+
+
 def _index(x, indices):
     return x[tuple(slice(None) if i is None else i.long() for i in indices)]
 
@@ -207,7 +213,7 @@ MEANING: dict[str, Callable] = {
     "scaled_dot_product_attention": _attention,
     **reference_windows.MEANING,
     "embedding": lambda weight, indices: weight[indices],
-    "gather": lambda x, index, dim: torch.gather(x, dim, index.long()),
+    "gather": _gather,
     "index": _index,
     "permute": lambda x, dims: x.permute(dims),
     "slice": _slice,

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, TimeoutError
-from multiprocessing import get_context
 
 from tests.generated.case import Case
 from tests.generated.command import main, options
@@ -22,27 +20,14 @@ SHRINKING = 60.0
 
 def size(outcome: Outcome) -> str:
     """What the summary counts by."""
-    n = len(draw(outcome.key).lines)
-    return f"{n} calls"
+    return f"{outcome.calls} calls"
 
 
 def explain(outcome: Outcome) -> str:
     case = draw(outcome.key)
-    if outcome.what in ("wrong", "crash"):
-        case = _alone(_shrunk, outcome, case) or case
+    if outcome.what in ("wrong", "crash") and outcome.calls:
+        case = _shrunk(outcome, case)
     return "\n    ".join([outcome.key, *outcome.detail.splitlines(), "", *case.code.splitlines(), f"# numerics: {case.numerics}"])
-
-
-def _alone(function, *args):
-    """What a function returns in a process of its own; None if it hangs or dies."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        future = pool.submit(function, *args)
-        try:
-            return future.result(timeout=4 * SHRINKING)
-        except (TimeoutError, RuntimeError):
-            for process in list(pool._processes.values()):
-                process.kill()
-    return None
 
 
 def _shrunk(outcome: Outcome, case: Case) -> Case:

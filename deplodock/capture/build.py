@@ -30,6 +30,10 @@ class Builder:
 
     def emit(self, op: str, operands: tuple, options: dict, shape: tuple[int, ...], dtype: Dtype,
              source: Source | None) -> Arg:
+        """A new node. One without elements computes nothing, so it may be of what its operator cannot compute."""
+        if 0 in shape and op != "full":
+            zero = False if dtype == Dtype.b8 else 0.0 if dtype.is_float else 0
+            return self.emit("full", (), {"value": zero}, shape, dtype, source)
         operand_names, option_names = OPERATORS[op]
         if op in SIGNED:
             for d in (dtype, *(self.known[a.name].dtype for a in operands if isinstance(a, Arg))):

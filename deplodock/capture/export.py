@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.export import ExportedProgram
+from torch.overrides import TorchFunctionMode
 
 from deplodock.capture.values import checked_dtype, is_dense
 from deplodock.errors import (CaptureFailed, DataDependentShape, DeplodockError, GradientWanted, UnsupportedOperator,
@@ -36,7 +37,7 @@ def export(module: nn.Module, args: tuple, kwargs: dict | None = None) -> Export
     Raises DataDependentShape where control flow or a shape depends on tensor values, CaptureFailed where tracing fails.
     """
     try:
-        with _alone(), torch.no_grad(), _quiet():
+        with _alone(), torch.no_grad(), _quiet(), _Retold():
             exported = torch.export.export(module, args, kwargs, strict=False)
             _check_values(exported)
             for region in exported.graph_module.modules():
@@ -48,6 +49,38 @@ def export(module: nn.Module, args: tuple, kwargs: dict | None = None) -> Export
         raise
     except Exception as error:
         raise _explained(error) from error
+
+
+class _Retold(TorchFunctionMode):
+    """Calls that PyTorch traces wrongly are made as calls of the same meaning that it traces right."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in RETOLD:
+            args, kwargs = RETOLD[func](*args, **kwargs), {}
+        return func(*args, **kwargs)
+
+
+def _index(self: torch.Tensor, indices: list[torch.Tensor | None]) -> tuple:
+    """On the CPU, the result takes its shape from the last index, even where that one has no dimensions and others do."""
+    places = [i for i in indices if i is not None and i.dtype not in (torch.bool, torch.uint8)]
+    if any(i.dim() for i in places):
+        indices = [i.reshape(1) if any(i is p for p in places) and not i.dim() else i for i in indices]
+    return self, indices
+
+
+def _split(self: torch.Tensor, split_size: int | list[int], dim: int = 0) -> tuple:
+    """Before torch 2.13, only pieces of 0 are traced of a dimension of 0, which is one piece for every size."""
+    whole = isinstance(split_size, int) and split_size > 0 and not self.shape[dim]
+    return self, 0 if whole else split_size, dim
+
+
+RETOLD = {
+    torch.ops.aten.index.Tensor: _index,
+    torch.ops.aten.split.Tensor: _split,
+    torch.Tensor.split: _split,
+    torch.split: lambda tensor, split_size_or_sections, dim=0: _split(tensor, split_size_or_sections, dim),
+}
 
 
 def _alone() -> contextlib.AbstractContextManager:

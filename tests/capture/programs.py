@@ -86,7 +86,8 @@ F.scaled_dot_product_attention(q, k, v, enable_gqa=True), \
 F.scaled_dot_product_attention(q, k, v, m, scale=0.3, enable_gqa=True), \
 F.scaled_dot_product_attention(q, k, v, g, enable_gqa=True), \
 F.scaled_dot_product_attention(q, u, u, is_causal=True), F.scaled_dot_product_attention(q[0], u[0], u[0]), \
-nn.MultiheadAttention(8, 2)(u[0], u[0], u[0])""",
+nn.MultiheadAttention(8, 2)(u[0], u[0], u[0]), F.scaled_dot_product_attention(q, u, u, torch.zeros(5, 5, dtype=torch.bool)), \
+F.scaled_dot_product_attention(q, u, u, torch.ones(5, 5, dtype=torch.bool)), F.scaled_dot_product_attention(q, u, u, torch.zeros(5, 5))""",
     "windows": """
 x = torch.randn(2, 4, 9); y = torch.randn(2, 4, 5, 6); z = torch.randn(1, 2, 4, 5, 3); a = torch.ops.aten
 w = torch.randn(4, 2, 3); c2 = nn.Conv2d(4, 4, 3, 2, 1); c3 = nn.Conv3d(2, 3, 2)
@@ -141,7 +142,9 @@ F.one_hot(i.abs(), 5), F.pixel_shuffle(x[:, :, None], 2), torch.diag_embed(y), t
     "indices": """
 x = torch.randn(5, 7); i = torch.tensor([0, 4, -2]); g = torch.randint(0, 5, (3, 7))
 x[i], x[:, i], x[i, None, i], x[:, None][i, :, i], x.index_select(1, i + 2), x.gather(0, g), x.take(g), \
-x.take_along_dim(g, 0), x[i.int()], x[[1, 2]], torch.tensor(2.).index_select(0, torch.tensor(0))""",
+x.take_along_dim(g, 0), x[i.int()], x[[1, 2]], torch.tensor(2.).index_select(0, torch.tensor(0)), \
+torch.ops.aten.index(x, [g, torch.tensor(2)]), torch.ops.aten.index(x[None], [torch.tensor(0), i, torch.tensor(-1)]), \
+x.long().to(torch.uint16).index_select(1, i + 2), x.long().to(torch.uint64).index_select(1, i + 2)""",
     "embedding": "e = nn.Embedding(10, 4); i = torch.randint(0, 10, (2, 3)); e(i), F.embedding(i, torch.randn(12, 4))",
     "made inside": """
 x = torch.randn(4, 4)
@@ -155,7 +158,9 @@ torch.linspace(0, 1, 5), torch.ones_like(x.new_empty(2)), x.new_empty_strided((2
 z = torch.randn(0, 8); s = torch.randn(()); w = torch.randn(8, 0)
 z + 1, z.sum(0), z.sum(), z.mean(1), z @ w, w @ z, F.linear(z, w.T), z.softmax(-1), z.reshape(8, 0), z.T, \
 torch.cat((z, z)), z[:, :3], s + 1, s.sum(), s.amax(), s.argmax(), s.max(0), s.softmax(0), s.reshape(1, 1), \
-s.expand(3), s * z, torch.stack((s, s)), F.rms_norm(z, (8,)), s.unsqueeze(0)""",
+s.expand(3), s * z, torch.stack((s, s)), F.rms_norm(z, (8,)), s.unsqueeze(0), z.split(3), z.split(3, 1), \
+torch.split(z, 5, dim=0), z.long().softmax(0), F.log_softmax(z.int(), 1), z.to(torch.uint16).amax(1), \
+F.adaptive_avg_pool1d(z.long()[None], 2), F.scaled_dot_product_attention(w, torch.randn(3, 0), torch.randn(3, 2))""",
     "writes": """
 x = torch.randn(4, 4); y = x.clone()
 y += 1; y.mul_(2); x.add_(y); F.relu_(y); x + y""",

@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from deplodock.capture import capture_code, capture_expression, capture_file, capture_module, capture_torch_ir
 from deplodock.errors import DeplodockError, MismatchedDevices, OverlappingWrite, UnknownName, UsageError, WrongDtype
+from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import parse
 
 BAD = {
@@ -247,6 +249,36 @@ def test_module_with_inputs_on_two_devices():
 def test_module_with_a_sparse_input():
     with pytest.raises(WrongDtype, match="sparse"):
         capture_module(lambda x: x * 2, (torch.eye(3).to_sparse(),))
+
+
+SAME, FLOAT = "as another operand has: PyTorch promotes neither", "a floating dtype: PyTorch computes it in no other"
+ONE_OF_THEM, THE_OPERAND = "convert one of them to the dtype of the other", "convert the operand to a floating dtype"
+
+DTYPES = {
+    "aten.mm.default": (lambda a, h, i: torch.mm(a, h), "f16", f"torch.float32, {SAME}", ONE_OF_THEM),
+    "aten.matmul.default": (lambda a, h, i: a[None] @ h, "f16", f"torch.float32, {SAME}", ONE_OF_THEM),
+    "aten.mv.default": (lambda a, h, i: torch.mv(a, i[0]), "i64", f"torch.float32, {SAME}", ONE_OF_THEM),
+    "aten.linear.default": (lambda a, h, i: F.linear(h, h, a[0]), "f32", f"torch.float16, {SAME}", ONE_OF_THEM),
+    "aten.addmm.default": (lambda a, h, i: torch.addmm(h, a, a), "f32", f"torch.float16, {SAME}", ONE_OF_THEM),
+    "aten.conv1d.default": (lambda a, h, i: F.conv1d(a[None], h[None]), "f16", f"torch.float32, {SAME}", ONE_OF_THEM),
+    "aten.softmax.int": (lambda a, h, i: i.softmax(0), "i64", FLOAT, THE_OPERAND),
+    "aten.var.correction": (lambda a, h, i: i.var(0), "i64", FLOAT, THE_OPERAND),
+    "aten.gelu.default": (lambda a, h, i: F.gelu(i), "i64", FLOAT, THE_OPERAND),
+}
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_dtypes_that_pytorch_traces_but_does_not_compute(name):
+    function, dtype, expected, advice = DTYPES[name]
+    a, dtype = torch.ones(3, 3), f"torch.{Dtype[dtype].torch_name}"
+    with pytest.raises(WrongDtype) as raised:
+        capture_module(function, (a, a.half(), a.long()))
+    title, *rest = str(raised.value).splitlines()
+    whole = "the result of" if expected == FLOAT else "an operand of"
+    assert title == f"wrong dtype: {whole} {name} is {dtype}"
+    assert rest[:2] == [f"  expected: {expected}", f"  found:    {dtype}"]
+    assert rest[2].startswith("  where:    ") and __file__ in rest[2]
+    assert rest[3:] == [f"  to do:    {advice}"]
 
 
 FILES = {

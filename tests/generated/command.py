@@ -14,7 +14,10 @@ from importlib import metadata
 from pathlib import Path
 
 from tests.generated.harness import LIMIT, OUTCOMES, Outcome
-from tests.generated.pool import Drawing, outcomes
+from tests.generated.pool import Drawing, alone, outcomes
+
+EXPLAINING = 240.0
+"""Seconds that a case which failed may be explained in."""
 
 
 def options(name: str, count: int, what: str) -> argparse.ArgumentParser:
@@ -33,7 +36,8 @@ def options(name: str, count: int, what: str) -> argparse.ArgumentParser:
 
 def main(name: str, args: argparse.Namespace, draw: Drawing, keys: Sequence[str], group: Callable[[Outcome], str],
          explain: Callable[[Outcome], str]) -> int:
-    """Runs all keys and reports. group: what the summary counts by; explain: what is printed of one that is not right.
+    """Runs all keys and reports. group: what the summary counts by; explain: what is printed of one that is not right, made
+    in a process of its own, as all that draws or runs a case is.
 
     Exit code 1 if a case is neither right nor a named error.
     """
@@ -55,7 +59,8 @@ def main(name: str, args: argparse.Namespace, draw: Drawing, keys: Sequence[str]
                                              outcomes=[asdict(o) for o in found if o.what != "right"]), indent=1) + "\n")
     for outcome in found:
         if outcome.what not in ("right", "named") and time.monotonic() < start + args.seconds:
-            print(f"{outcome.what}: {explain(outcome)}", flush=True)
+            text = alone(explain, outcome, seconds=EXPLAINING) or f"{outcome.key}\n    {outcome.detail}"
+            print(f"{outcome.what}: {text}", flush=True)
     return int(any(o.what not in ("right", "named") for o in found))
 
 

@@ -34,13 +34,13 @@ GAPS = (errors.NoKernel, errors.NoSchedule, errors.IllegalSchedule, errors.Kerne
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """key: what the case is drawn from again. what: one of OUTCOMES. seconds: of compiling and running it."""
+    """key: what the case is drawn from again. what: one of OUTCOMES. seconds: of compiling and running it. calls: the
+    lines of the case; 0 where its process died."""
     key: str
-    label: str
     what: str
     detail: str = ""
     seconds: float = 0.0
-    kernels: int = 0
+    calls: int = 0
 
 
 class OutOfTime(BaseException):
@@ -89,7 +89,7 @@ def run(cases: Sequence[tuple[str, Case]], limit: float = LIMIT, begun: Callable
         if isinstance(found, Outcome):
             yield replace(found, seconds=seconds)
         else:
-            yield Outcome(m.key, m.case.label, "wrong" if found else "right", "; ".join(found), seconds, len(m.loadable.kernels))
+            yield Outcome(m.key, "wrong" if found else "right", "; ".join(found), seconds, len(m.case.lines))
 
 
 def _attempt(key: str, case: Case, limit: float, step: Callable):
@@ -107,7 +107,7 @@ def _attempt(key: str, case: Case, limit: float, step: Callable):
     except Exception as e:
         last = traceback.extract_tb(e.__traceback__)[-1]
         what, detail = "crash", f"{type(e).__name__}: {e} ({last.filename.rsplit('/', 1)[-1]}:{last.lineno})"
-    return Outcome(key, case.label, what, detail, time.perf_counter() - start)
+    return Outcome(key, what, detail, time.perf_counter() - start, len(case.lines))
 
 
 def _compiled(key: str, case: Case, number: int) -> Made:

@@ -6,6 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -25,12 +26,6 @@ Drawing = Callable[[str], Case | None]
 def outcomes(draw: Drawing, keys: Sequence[str], jobs: int, limit: float, end: float = math.inf) -> Iterator[Outcome]:
     """The outcome of each key that draw() makes a case of, in any order. draw: a function at the top of a module. end: on
     time.monotonic(), after which no outcome is waited for."""
-    if jobs == 1:
-        for at in range(0, len(keys), BATCH):
-            if time.monotonic() > end:
-                return
-            yield from run(_drawn(draw, keys[at:at + BATCH]), limit)
-        return
     todo = deque(tuple(keys[at:at + BATCH]) for at in range(0, len(keys), BATCH))
     workers = [_Worker(draw, limit) for _ in range(min(jobs, len(todo)))]
     while time.monotonic() < end and (busy := [w for w in workers if w.step(todo)]):
@@ -41,18 +36,28 @@ def outcomes(draw: Drawing, keys: Sequence[str], jobs: int, limit: float, end: f
         w.stop()
 
 
-def _drawn(draw: Drawing, keys: Sequence[str]) -> list[tuple[str, Case]]:
-    return [(key, case) for key in keys if (case := draw(key))]
+def alone(function: Callable, *args, seconds: float):
+    """What a function at the top of a module returns in a process of its own; None if it takes longer, fails or dies."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        future = pool.submit(function, *args)
+        try:
+            return future.result(timeout=seconds)
+        except Exception:
+            for process in list(pool._processes.values()):
+                process.kill()
+    return None
 
 
 @dataclass
 class _Worker:
-    """A process, the keys it has not answered for yet, and the one it is at, since when."""
+    """A process, the keys it has not answered for yet, and the one it is at, since when; `drawing`: whether it draws that
+    one, where all that runs is PyTorch."""
     draw: Drawing
     limit: float
     left: list[str] = field(default_factory=list)
     at: str = ""
     since: float = 0.0
+    drawing: bool = True
     pipe: Connection | None = None
     process: BaseProcess | None = None
 
@@ -68,7 +73,7 @@ class _Worker:
         if self.process is None:
             self._start()
         self.pipe.send(tuple(self.left))
-        self.at, self.since = self.left[0], time.monotonic()
+        self.at, self.since, self.drawing = self.left[0], time.monotonic(), True
         return True
 
     def _start(self) -> None:
@@ -87,19 +92,19 @@ class _Worker:
                         if found.key in self.left:
                             self.left.remove(found.key)
                             yield found
-                    case "begun", key:
-                        self.at, self.since = key, time.monotonic()
+                    case ("drawing" | "begun") as step, key:
+                        self.at, self.since, self.drawing = key, time.monotonic(), step == "drawing"
                     case "done", keys:
                         self.left = [k for k in self.left if k not in keys]
         except (EOFError, OSError):
-            yield self._lost("crash", "the process died")
+            yield self._lost("crash", "PyTorch died of the call that was drawn" if self.drawing else "the process died")
         if self.process and time.monotonic() - self.since > self.limit + GRACE:
             yield self._lost("timeout", f"nothing stopped it within {self.limit + GRACE:g} s")
 
     def _lost(self, what: str, detail: str) -> Outcome:
         self.stop()
         self.left = [k for k in self.left if k != self.at]
-        return Outcome(self.at, self.at, what, detail, time.monotonic() - self.since)
+        return Outcome(self.at, what, detail, time.monotonic() - self.since)
 
     def stop(self) -> None:
         if self.process:
@@ -121,7 +126,7 @@ def _work(pipe: Connection, draw: Drawing, limit: float) -> None:
             return
         drawn = []
         for key in keys:
-            pipe.send(("begun", key))
+            pipe.send(("drawing", key))
             if case := draw(key):
                 drawn.append((key, case))
         for found in run(drawn, limit, lambda key: pipe.send(("begun", key))):

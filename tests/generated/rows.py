@@ -215,7 +215,7 @@ def einsum_operands(d: Draw) -> list[Operand]:
 def keys(d: Draw) -> Operand:
     *batch, _, width = d.main.shape
     d.keys, d.causal, d.gqa = d.random.choice(SIZES_OF_KEYS), d.chance(0.3), False
-    if len(batch) >= 1 and batch[-1] % 2 == 0 and d.chance():
+    if batch and batch[-1] and batch[-1] % 2 == 0 and d.chance():  # PyTorch 2.11 dies of no heads in groups
         d.gqa, batch = True, [*batch[:-1], batch[-1] // 2]
     d.batch = tuple(batch)
     return d.of_shape((*batch, d.keys, width))
@@ -344,6 +344,21 @@ SHIFT = {"self": shifted, "other": lambda d: d.beside(d.main.shape, dtype=d.main
 SHIFT_NUMBER = {"self": shifted, "other": lambda d: d.random.randrange(7)}
 MADE = {"dtype": dtype}
 
+
+def step(d: Draw) -> float:
+    """Half a step is none in integers: PyTorch 2.11 divides by it and dies."""
+    return d.random.choice((1, 2, 3, 0.5) if dtype(d).is_floating_point else (1, 2, 3))
+
+
+def low(d: Draw) -> float:
+    """The lower bound of hardtanh; no unsigned integer takes a negative one."""
+    d.low = d.random.choice((0, 0.5, 1) if d.main.dtype.startswith("u") else (-1.0, -2.5, 0, 1))
+    return d.low
+
+
+BOUNDS = {"min_val": low, "max_val": lambda d: d.low + d.random.choice((0, 0.75, 2))}
+"""F.hardtanh and PyTorch's traces refuse bounds in the wrong order, which the kernel takes."""
+
 DATA: tuple[tuple[str, tuple[int, int], dict[str, Drawer]], ...] = (
     # pointwise
     ("div.Tensor remainder.Tensor fmod.Tensor floor_divide.default", ANY, NONZERO),
@@ -365,6 +380,7 @@ DATA: tuple[tuple[str, tuple[int, int], dict[str, Drawer]], ...] = (
     ("masked_fill.Tensor", ANY, {"value": lambda d: d.fresh((), d.main.dtype)}),
     ("round.decimals", ANY, {"decimals": lambda d: d.random.choice((-1, 0, 1, 2))}),
     ("threshold.default", ANY, {"threshold": lambda d: d.number(), "value": lambda d: d.number()}),
+    ("hardtanh.default", ANY, BOUNDS),
     ("prelu.default", ANY, {"weight": lambda d: d.of_shape(d.first().shape[1:2] if d.chance() else (1,))}),
     ("glu.default", (1, 4), {"dim": lambda d: d.dim()}),
     ("one_hot.default", (0, 3), {"self": first("index 5", "i64"), "num_classes": lambda d: d.random.choice((5, 7))}),
@@ -454,7 +470,7 @@ DATA: tuple[tuple[str, tuple[int, int], dict[str, Drawer]], ...] = (
     ("arange.default", ANY, MADE | {"end": lambda d: d.random.choice((0, 1, 7, 13.5, 30))}),
     ("arange.start", ANY, MADE | {"start": lambda d: d.random.choice((-3, 0, 2)), "end": lambda d: d.random.choice((2, 7, 11))}),
     ("arange.start_step", ANY, MADE | {"start": lambda d: d.random.choice((-3, 0, 9)), "end": lambda d: d.random.choice((9, 17, 30)),
-                                       "step": lambda d: d.random.choice((1, 2, 0.5, 3))}),
+                                       "step": step}),
     ("eye.default", ANY, MADE | {"n": lambda d: d.size()}),
     ("eye.m", ANY, MADE | {"n": lambda d: d.size(), "m": lambda d: d.size()}),
     ("triu.default tril.default", (2, 4), {"diagonal": lambda d: d.random.randint(-3, 3)}),

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from deplodock.capture.build import Call
-from deplodock.capture.operators.rows import Constructor, each, rows
+from deplodock.capture.operators.rows import Constructor, of_floats, rows
 from deplodock.errors import TrainingMode
 from deplodock.ir.torch import Arg
 
@@ -87,20 +87,21 @@ def glu(c: Call) -> Arg:
 
 
 ROWS: dict[str, Constructor] = {
-    **each(lambda op: activation(op), "relu silu"),
-    **rows(activation("gelu", "approximate"), "gelu"),
+    **rows(activation("relu"), "relu"),
+    **rows(of_floats(activation("silu")), "silu"),
+    **rows(of_floats(activation("gelu", "approximate")), "gelu"),
     **rows(lambda c: elu_of(c, c["alpha"], c["scale"], c["input_scale"]), "elu"),
-    **rows(lambda c: elu_of(c, c["alpha"], 1.0, 1.0 / c["alpha"]), "celu"),
+    **rows(of_floats(lambda c: elu_of(c, c["alpha"], 1.0, 1.0 / c["alpha"])), "celu"),
     **rows(lambda c: elu_of(c, *SELU), "selu"),
     **rows(leaky_relu, "leaky_relu"),
-    **rows(rrelu, "rrelu"),
-    **rows(softplus, "softplus"),
-    **rows(hardsigmoid, "hardsigmoid"),
-    **rows(hardswish, "hardswish"),
-    **rows(mish, "mish"),
-    **rows(log_sigmoid, "log_sigmoid"),
+    **rows(of_floats(rrelu), "rrelu"),
+    **rows(of_floats(softplus), "softplus"),
+    **rows(of_floats(hardsigmoid), "hardsigmoid"),
+    **rows(of_floats(hardswish), "hardswish"),
+    **rows(of_floats(mish), "mish"),
+    **rows(of_floats(log_sigmoid), "log_sigmoid"),
     **rows(threshold, "threshold"),
-    **rows(prelu, "prelu"),
-    **rows(glu, "glu"),
+    **rows(of_floats(prelu), "prelu"),
+    **rows(of_floats(glu), "glu"),
 }
 """ATen overload -> constructor."""

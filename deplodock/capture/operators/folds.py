@@ -7,7 +7,7 @@ from typing import Callable
 import torch
 
 from deplodock.capture.build import Call
-from deplodock.capture.operators.rows import Constructor, rows
+from deplodock.capture.operators.rows import Constructor, of_floats, rows
 from deplodock.errors import TrainingMode
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import Arg
@@ -189,20 +189,20 @@ ROWS: dict[str, Constructor] = {
     **rows(arg_reduction("argmin"), "argmin"),
     **rows(with_index("amax", "argmax"), "max.dim"),
     **rows(with_index("amin", "argmin"), "min.dim"),
-    **rows(variance(lambda c, v: v), "var.correction"),
-    **rows(variance(root), "std.correction"),
-    **rows(variance(lambda c, v: v, True), "var_mean.correction"),
-    **rows(variance(root, True), "std_mean.correction"),
+    **rows(of_floats(variance(lambda c, v: v)), "var.correction"),
+    **rows(of_floats(variance(root)), "std.correction"),
+    **rows(of_floats(variance(lambda c, v: v, True)), "var_mean.correction"),
+    **rows(of_floats(variance(root, True)), "std_mean.correction"),
     **rows(vector_norm, "linalg_vector_norm"),
     **rows(distance, "dist"),
     **rows(distances, "cdist"),
-    **rows(softmax("softmax"), "softmax.int"),
-    **rows(softmax("log_softmax"), "log_softmax.int"),
+    **rows(of_floats(softmax("softmax")), "softmax.int"),
+    **rows(of_floats(softmax("log_softmax")), "log_softmax.int"),
     **rows(norm("layer_norm", "weight", "bias"), "layer_norm"),
     **rows(norm("rms_norm", "weight"), "rms_norm"),
     **rows(group_norm, "group_norm"),
     **rows(instance_norm, "instance_norm"),
-    **rows(batch_norm, "_native_batch_norm_legit_no_training"),
-    **rows(batch_norm_of_input, "_native_batch_norm_legit.no_stats"),
+    **rows(of_floats(batch_norm), "_native_batch_norm_legit_no_training"),
+    **rows(of_floats(batch_norm_of_input), "_native_batch_norm_legit.no_stats"),
 }
 """ATen overload -> constructor."""

@@ -5,7 +5,7 @@ from typing import Callable
 
 from deplodock.capture.build import Call
 from deplodock.capture.operators.activations import log_of_sum
-from deplodock.capture.operators.rows import Constructor, rows
+from deplodock.capture.operators.rows import Constructor, of_floats, rows
 from deplodock.ir.torch import Arg
 
 NONE, MEAN, SUM = range(3)
@@ -155,9 +155,9 @@ def averaged(c: Call, loss: Arg, weights: Arg) -> Arg:
 ROWS: dict[str, Constructor] = {
     **rows(of_difference(square), "mse_loss"),
     **rows(of_difference(absolute), "l1_loss"),
-    **rows(of_difference(smooth_l1), "smooth_l1_loss"),
-    **rows(of_difference(huber), "huber_loss"),
-    **rows(binary_cross_entropy, "binary_cross_entropy"),
+    **rows(of_floats(of_difference(smooth_l1)), "smooth_l1_loss"),
+    **rows(of_floats(of_difference(huber)), "huber_loss"),
+    **rows(of_floats(binary_cross_entropy), "binary_cross_entropy"),
     **rows(binary_cross_entropy_with_logits, "binary_cross_entropy_with_logits"),
     **rows(kl_div, "kl_div"),
     **rows(nll_loss, "nll_loss_nd"),

@@ -6,7 +6,7 @@ import math
 import torch
 
 from deplodock.capture.build import Call
-from deplodock.capture.operators.rows import Constructor, rows
+from deplodock.capture.operators.rows import Constructor, of_floats, rows, same_dtype
 from deplodock.errors import TrainingMode
 from deplodock.ir.torch import Arg
 
@@ -15,6 +15,7 @@ def matmul(first: str, second: str) -> Constructor:
     """Vectors become matrices of one row or column; the result loses that dimension again."""
     def construct(c: Call) -> Arg:
         a, b = c[first], c[second]
+        same_dtype(c, a, b)
         if len(c.shape_of(a)) == 1:
             a = c.reshape(a, (1, *c.shape_of(a)))
         if len(c.shape_of(b)) == 1:
@@ -28,8 +29,16 @@ def matmul(first: str, second: str) -> Constructor:
 
 def addmm(first: str, second: str) -> Constructor:
     def construct(c: Call) -> Arg:
+        same_dtype(c, c["self"], c[first], c[second])
         return c("addmm", c["self"], c[first], c[second], beta=float(c["beta"]), alpha=float(c["alpha"]))
     return construct
+
+
+def linear(c: Call) -> Arg:
+    """A bias of another dtype is added after the product, but where both are one addmm."""
+    x, weight, bias = c["input"], c["weight"], c["bias"]
+    same_dtype(c, x, weight, bias if len(c.shape) == 2 else None)
+    return c("linear", x, weight, bias)
 
 
 def einsum(c: Call) -> Arg:
@@ -61,8 +70,9 @@ def attention(c: Call) -> Arg:
     if c["dropout_p"]:
         raise TrainingMode(c.source, found=f"scaled_dot_product_attention with dropout_p={c['dropout_p']}")
     width = c.shape_of(c["query"])[-1]
-    scale = c["scale"] if c["scale"] is not None else 1 / math.sqrt(width) if width else math.inf
-    mask = None if c.value_of(c["attn_mask"]) in (True, 0.0) else c["attn_mask"]
+    scale = c["scale"] if c["scale"] is not None else 1 / math.sqrt(max(1, width))
+    kept = c.value_of(c["attn_mask"])
+    mask = None if kept is True or kept == 0 and kept is not False else c["attn_mask"]
     return c("scaled_dot_product_attention", c["query"], c["key"], c["value"], mask,
              is_causal=c["is_causal"], scale=float(scale), enable_gqa=c["enable_gqa"])
 
@@ -72,10 +82,10 @@ ROWS: dict[str, Constructor] = {
     **rows(matmul("self", "mat2"), "mm bmm"),
     **rows(matmul("self", "vec"), "mv"),
     **rows(matmul("self", "tensor"), "dot"),
-    **rows(lambda c: c("linear", c["input"], c["weight"], c["bias"]), "linear"),
+    **rows(linear, "linear"),
     **rows(addmm("mat1", "mat2"), "addmm"),
     **rows(addmm("batch1", "batch2"), "baddbmm"),
     **rows(einsum, "einsum"),
-    **rows(attention, "scaled_dot_product_attention"),
+    **rows(of_floats(attention), "scaled_dot_product_attention"),
 }
 """ATen overload -> constructor."""

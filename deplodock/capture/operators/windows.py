@@ -10,7 +10,7 @@ from fractions import Fraction
 import torch
 
 from deplodock.capture.build import Call
-from deplodock.capture.operators.rows import Constructor, rows
+from deplodock.capture.operators.rows import Constructor, rows, same_dtype
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import Arg
 
@@ -40,6 +40,7 @@ def whole(c: Call, n: int) -> tuple[int, ...]:
 def convolution(c: Call) -> Arg:
     name = "input" if "input" in c.args else "self"
     x, weight = c[name], c["weight"]
+    same_dtype(c, x, weight, c["bias"])
     n = len(c.shape_of(weight)) - 2
     x, kernel = batched(c, x, n), c.shape_of(weight)[2:]
     stride, dilation = each(c["stride"], n), each(c["dilation"], n)
@@ -76,8 +77,8 @@ def window(c: Call, n: int) -> dict:
 
 
 def averaged(c: Call, x: Arg) -> Arg:
-    """x, unless it is of integers: PyTorch rounds their averages as each operator sees fit."""
-    if not c.dtype_of(x).is_float:
+    """x, unless it is of integers: PyTorch rounds their averages as each operator sees fit, and has few of them on CUDA."""
+    if not c.dtype_of(x).is_float and 0 not in c.shape:
         raise c.unsupported("of integers")
     return x
 
