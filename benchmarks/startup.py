@@ -3,8 +3,10 @@
     python -m benchmarks.startup [--model tinyllama-1.1b] [--cores 2] [--out benchmarks/results]
 
 Writes the model's weights (drawn, bf16) to a temporary folder, and then, each in a process of its own on so many cores:
-compiles a forward pass of 128 tokens and saves it, with an empty cache; does so again, with the cache; loads what was
-saved and runs it once, where there is a GPU, in a process that cannot import egglog.
+compiles a forward pass of 128 tokens and saves it, with an empty cache; compiles it again, with the cache; does so and
+saves it; loads what was saved and runs it once, where there is a GPU, in a process that cannot import egglog. Of each it
+says what it takes from the process's first line to its last, and what of that is PyTorch's: its import, reading the model
+(transformers), and torch.export.
 """
 from __future__ import annotations
 
@@ -19,9 +21,6 @@ from pathlib import Path
 from benchmarks.models import FOLDER
 from benchmarks.report import about
 
-OUTSIDE = ("import", "capture")
-"""Stages that are PyTorch's for the most part: its import, its export, and reading the model."""
-
 WITHOUT_SEARCH = """
 import sys, time
 start = time.perf_counter()
@@ -33,22 +32,56 @@ sys.meta_path.insert(0, Blocker())
 """
 """The beginning of a process that cannot import what only compiling needs."""
 
-LOAD = WITHOUT_SEARCH + """
-import torch, deplodock
-imported = time.perf_counter()
-program = deplodock.load(sys.argv[1])
-loaded = time.perf_counter()
-program(torch.arange(128).remainder(1000)[None].cuda())
-torch.cuda.synchronize()
-print(imported - start, loaded - imported, time.perf_counter() - loaded)
-"""
+METER = """
+import json, resource, sys, time
+began, told, inside = time.perf_counter(), {}, []
 
-PEAK = """
-import resource, runpy, sys
+def counted(name, owner, function):
+    called = getattr(owner, function)
+    def wrapped(*args, **kwargs):
+        inside.append(name)
+        before = time.perf_counter()
+        try:
+            return called(*args, **kwargs)
+        finally:
+            inside.pop()
+            if not inside:
+                told[name] = told.get(name, 0) + time.perf_counter() - before
+    setattr(owner, function, wrapped)
+
+def tell():
+    told.update({"in all": time.perf_counter() - began, "processor": time.process_time(),
+                 "peak": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss})
+    print(json.dumps(told), file=sys.stderr)
+
+import torch
+"""
+"""The beginning of a process that says, in its last line to standard error, what it took and what of that functions took."""
+
+COMPILE = METER + """
+import runpy
+import torch._dynamo
+told["import"] = time.perf_counter() - began
+from deplodock import capture
+counted("model", capture, "model_example")
+for owner, function in ((torch.export, "export"), (torch.export, "default_decompositions"),
+                        (torch.export.ExportedProgram, "run_decompositions")):
+    counted("export", owner, function)
 try:
     runpy.run_module("deplodock", run_name="__main__")
 finally:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+    tell()
+"""
+
+LOAD = WITHOUT_SEARCH + METER + """
+told["import"] = time.perf_counter() - began
+import deplodock
+program = deplodock.load(sys.argv[1])
+told["load"] = time.perf_counter() - began - told["import"]
+program(torch.arange(128).remainder(1000)[None].cuda())
+torch.cuda.synchronize()
+told["first call"] = time.perf_counter() - began - told["import"] - told["load"]
+tell()
 """
 
 
@@ -71,11 +104,44 @@ def run(command: list[str], cores: int, cache: Path) -> subprocess.CompletedProc
     return done
 
 
-def compiled(model: Path, saved: Path, cores: int, cache: Path) -> dict[str, float]:
-    """Seconds by stage, and the peak of resident memory in bytes."""
-    done = run([sys.executable, "-c", PEAK, "compile", str(model), "--seq", "128", "--target", "h200", "--save", str(saved),
+def compiled(model: Path, cores: int, cache: Path, *options: str) -> dict[str, float]:
+    """What a compilation took, by METER's names, and deplodock's own stages."""
+    done = run([sys.executable, "-c", COMPILE, "compile", str(model), "--seq", "128", "--target", "h200", *options,
                 "-o", os.devnull, "--json", "-q"], cores, cache)
-    return {**json.loads(done.stdout)["seconds"], "peak": 1024.0 * int(done.stderr.split()[-1])}
+    stages = json.loads(done.stdout)["seconds"]
+    return {**{k: s for k, s in stages.items() if k not in ("import", "capture")}, **_told(done)}
+
+
+def loaded(saved: Path, cores: int, cache: Path) -> dict[str, float]:
+    """What loading a saved program and running it once took, by METER's names, and the two by themselves."""
+    return _told(run([sys.executable, "-c", LOAD, str(saved)], cores, cache))
+
+
+def _told(done: subprocess.CompletedProcess) -> dict[str, float]:
+    return json.loads(done.stderr.splitlines()[-1])
+
+
+TORCHS = ("import", "model", "export")
+
+
+def row(what: str, r: dict[str, float], size: int) -> str:
+    """A line of the table. size: bytes of the weights."""
+    own = r["in all"] - sum(r.get(k, 0.0) for k in TORCHS)
+    stages = {k: s for k, s in r.items() if k not in (*TORCHS, "in all", "processor", "peak")}
+    stages = {**stages, "the rest": own - sum(stages.values())}
+    seconds = [r["in all"], r["processor"], *(r.get(k, 0.0) for k in TORCHS), own]
+    return (f"| {what} | " + " | ".join(f"{s:.1f}" for s in seconds)
+            + f" | {r['peak'] / 2**30:.2f} | {max(0.0, r['peak'] - size) / 2**30:.2f} | "
+            + ", ".join(f"{k} {s:.1f}" for k, s in stages.items()) + " |")
+
+
+HEAD = """
+Seconds from the first line of a process to its last, and what of them is PyTorch's: its import, reading the model, its
+export. Memory is the peak of what is resident, files that are mapped included, in GiB.
+
+| | in all | processor | import | model | export | deplodock | memory | beyond the weights | deplodock, by stage |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|---|
+"""
 
 
 def main() -> None:
@@ -86,24 +152,16 @@ def main() -> None:
     args = parser.parse_args()
     import torch
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
-    rows = {}
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
         size = weights(args.model, top / "model")
-        for what in ("cold", "warm"):
-            rows[what] = compiled(top / "model", top / f"saved-{what}", args.cores, top / "cache")
+        rows = {what: compiled(top / "model", args.cores, top / "cache", *options) for what, options in (
+            ("cold, saved", ("--save", str(top / "saved"))), ("warm", ()), ("warm, saved", ("--save", str(top / "again"))))}
         if torch.cuda.is_available():
-            done = run([sys.executable, "-c", LOAD, str(top / "saved-cold")], args.cores, top / "empty")
-            rows["load"] = dict(zip(("import", "load", "first call"), map(float, done.stdout.split())))
+            rows["loaded and run"] = loaded(top / "saved", args.cores, top / "empty")
     facts = about(gpu, "default") | {"model": args.model, "cores": str(args.cores), "weights": f"{size / 2**30:.2f} GiB"}
-    lines = [f"# Compiling and loading {args.model}, 128 tokens in bf16", "", ", ".join(f"{k} {v}" for k, v in facts.items()), "",
-             "| | seconds beyond import and export | import | export and reading | peak memory, GiB | stages |", "|---|--:|--:|--:|--:|---|"]
-    for what, r in rows.items():
-        inside = {k: s for k, s in r.items() if k not in (*OUTSIDE, "peak")}
-        peak = f"{r['peak'] / 2**30:.2f}" if "peak" in r else "-"
-        lines.append(f"| {what} | {sum(inside.values()):.1f} | {r['import']:.1f} | {r.get('capture', 0):.1f} | {peak} | "
-                     + ", ".join(f"{k} {s:.1f}" for k, s in inside.items()) + " |")
-    text = "\n".join(lines) + "\n"
+    text = (f"# Compiling and loading {args.model}, 128 tokens in bf16\n\n" + ", ".join(f"{k} {v}" for k, v in facts.items())
+            + "\n" + HEAD + "".join(row(what, r, size) + "\n" for what, r in rows.items()))
     print(text)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / f"startup-{args.model}.md").write_text(text)

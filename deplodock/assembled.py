@@ -50,7 +50,8 @@ def assembled(program: Program, parts: Sequence[Part], plans: Sequence[Plan]) ->
     values = a.values
     plan = Plan(tuple(values[v.name] for v in program.inputs), tuple(values[v.name] for v in program.parameters),
                 tuple(s.kernel for s in a.once), tuple(s.kernel for s in a.calls),
-                tuple(values[o] for o in program.outputs), all(p.optimal for p in plans), notes(parts, plans))
+                tuple(values[o] for o in program.outputs), all(p.optimal for p in plans), notes(parts, plans),
+                len(parts) - 1)
     return plan, (*a.once, *a.calls)
 
 

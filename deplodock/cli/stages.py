@@ -29,7 +29,7 @@ def text(compilation, stage: str, cubins=()) -> str:
     match stage:
         case "torch": return str(compilation.torch)
         case "cuda":
-            heads = [f"// {note}\n" for note in compilation.plan.notes if len(compilation.parts) > 1]
+            heads = [f"// {note}\n" for note in compilation.plan.notes if compilation.plan.cuts]
             return "".join(heads) + program_source(compilation.cuda)
         case "ptx": return "\n".join(c.ptx for c in cubins)
         case "sass":

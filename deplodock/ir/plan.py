@@ -65,3 +65,5 @@ class Plan:
     optimal: bool = True
     """Whether the cover is the cheapest among its candidates, under the costs."""
     notes: tuple[str, ...] = field(default=())
+    cuts: int = 0
+    """Between regions of the program: nothing is fused across them."""

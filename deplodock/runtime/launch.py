@@ -63,6 +63,7 @@ class Gpu:
         self.index, self.device = index, Device(index)
         self.device.set_current()
         self._streams: dict[int, object] = {}
+        self._functions: dict[bytes, object] = {}
 
     def stream(self):
         """torch's current stream."""
@@ -74,8 +75,17 @@ class Gpu:
 
     def load(self, kernel: CudaKernel, cubin: Cubin, places: dict[str, int]) -> Loaded:
         """A kernel whose buffers stand at `places` of a program's addresses. LaunchFailed if the driver refuses it."""
+        from cuda.core import LaunchConfig
+        config = LaunchConfig(grid=kernel.grid, block=kernel.threads, shmem_size=kernel.shared)
+        return Loaded(kernel.name, self._function(kernel, cubin), config, tuple(places[p.name] for p in kernel.params),
+                      tuple((m, places[m.buffer]) for m in kernel.maps))
+
+    def _function(self, kernel: CudaKernel, cubin: Cubin):
+        """A kernel's code in the GPU's memory: once, however often the kernel comes again with other buffers."""
+        if cubin.code in self._functions:
+            return self._functions[cubin.code]
         from cuda.bindings import driver
-        from cuda.core import LaunchConfig, ObjectCode
+        from cuda.core import ObjectCode
         try:
             function = ObjectCode.from_cubin(cubin.code, name=kernel.name).get_kernel(kernel.name)
         except Exception as error:
@@ -85,9 +95,8 @@ class Gpu:
             (error,) = driver.cuKernelSetAttribute(attribute, kernel.shared, function.handle, driver.CUdevice(self.index))
             if error != driver.CUresult.CUDA_SUCCESS:
                 raise LaunchFailed(name=kernel.name, reason=f"{kernel.shared} bytes of shared memory: {error.name}")
-        config = LaunchConfig(grid=kernel.grid, block=kernel.threads, shmem_size=kernel.shared)
-        return Loaded(kernel.name, function, config, tuple(places[p.name] for p in kernel.params),
-                      tuple((m, places[m.buffer]) for m in kernel.maps))
+        self._functions[cubin.code] = function
+        return function
 
 
 @dataclass(frozen=True, slots=True)

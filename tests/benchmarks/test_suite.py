@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import math
 import pickle
+import time
 from collections import Counter
 
 import pytest
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 
 from benchmarks.cases import Case, cases
 from benchmarks.report import Result, write
+from benchmarks.startup import METER, row
 from benchmarks.suite import build
 
 
@@ -76,3 +78,22 @@ def test_models_are_cases():
     module, example = case.example()
     assert [tuple(t.shape) for t in example] == [(1, 32, 2048), (1, 32, 64), (1, 32, 64), (1, 32)] and example[0].dtype is torch.bfloat16
     assert len(list(module.parameters())) == 9
+
+
+def test_startup_says_what_is_whose(capsys):
+    """What PyTorch takes is told apart, calls inside of calls counted once."""
+    scope: dict = {}
+    exec(METER, scope)
+
+    class Owner:
+        outer = staticmethod(lambda: time.sleep(0.05) or Owner.inner())
+        inner = staticmethod(lambda: time.sleep(0.05) or "result")
+    for name in ("outer", "inner"):
+        scope["counted"]("export", Owner, name)
+    assert Owner.outer() == Owner.inner() == "result"
+    scope["tell"]()
+    told = json.loads(capsys.readouterr().err)
+    assert 0.15 <= told["export"] < told["in all"] and told["processor"] > 0 and told["peak"] > 1e8
+    assert row("warm", {"in all": 9.0, "processor": 8.5, "import": 3.0, "model": 1.0, "export": 2.5, "cut": 0.5, "save": 1.0,
+                        "peak": 3 * 2**30}, 2**31) == (
+        "| warm | 9.0 | 8.5 | 3.0 | 1.0 | 2.5 | 2.5 | 3.00 | 1.00 | cut 0.5, save 1.0, the rest 1.0 |")

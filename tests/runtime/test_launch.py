@@ -2,14 +2,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from deplodock.ir.cuda import Map
+from deplodock.ir.cuda import CudaKernel, Map, Param
 from deplodock.ir.dtype import Dtype
 from deplodock.runtime import launch
-from deplodock.runtime.launch import MAPS, Loaded, Sequence, runs_on
+from deplodock.runtime.compile import Cubin
+from deplodock.runtime.launch import MAPS, Gpu, Loaded, Sequence, runs_on
 
 KERNELS = 300
 
@@ -23,11 +25,14 @@ class At:
         return self.address
 
 
-class Gpu:
-    index = 0
-
-    def stream(self):
-        return "stream"
+@pytest.fixture
+def gpu(monkeypatch) -> Gpu:
+    """A GPU that is there but for its driver."""
+    monkeypatch.setattr(launch, "require_gpu", lambda index, arch: None)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
+    monkeypatch.setattr("cuda.core.Device", lambda index: SimpleNamespace(set_current=lambda: None))
+    monkeypatch.setattr(Gpu, "stream", lambda self: "stream")
+    return Gpu(0, "sm_90a")
 
 
 @pytest.fixture
@@ -47,15 +52,16 @@ def launched(monkeypatch) -> list[tuple]:
     return found
 
 
-def program() -> Sequence:
+@pytest.fixture
+def sequence(gpu) -> Sequence:
     """Kernel i reads buffer i by a tensor map and writes buffer i + 1; buffer 0 is the program's input."""
     def kernel(i: int) -> Loaded:
         return Loaded(f"k{i}", f"f{i}", None, (i + 1,), ((Map("m", f"b{i}", Dtype.f32, (64, 64), (256,), (32, 32), 128), i),))
-    return Sequence(Gpu(), tuple(map(kernel, range(KERNELS))))
+    return Sequence(gpu, tuple(map(kernel, range(KERNELS))))
 
 
-def test_tensor_maps_are_made_once_for_each_address(encoded, launched):
-    sequence, fixed = program(), [At(1000 + i) for i in range(KERNELS)]
+def test_tensor_maps_are_made_once_for_each_address(sequence, encoded, launched):
+    fixed = [At(1000 + i) for i in range(KERNELS)]
     for call in range(3 * MAPS):
         sequence.run((At(call % MAPS), *fixed))
         assert len(launched) == (call + 1) * KERNELS
@@ -64,8 +70,8 @@ def test_tensor_maps_are_made_once_for_each_address(encoded, launched):
     assert {b for b, _ in encoded[KERNELS:]} == {"b0"}
 
 
-def test_the_maps_that_were_used_last_are_kept(encoded, launched):
-    sequence, fixed = program(), [At(1000 + i) for i in range(KERNELS)]
+def test_the_maps_that_were_used_last_are_kept(sequence, encoded, launched):
+    fixed = [At(1000 + i) for i in range(KERNELS)]
     for address in (*range(MAPS), 0, MAPS):                 # a ninth address: that of the second call goes, not of the first
         sequence.run((At(address), *fixed))
     before = len(encoded)
@@ -74,6 +80,27 @@ def test_the_maps_that_were_used_last_are_kept(encoded, launched):
     assert len(encoded) == before
     sequence.run((At(1), *fixed))
     assert encoded[before:] == [("b0", 1)]
+
+
+def test_code_is_loaded_once(gpu, monkeypatch):
+    """A layer's kernel comes again in each layer, with other buffers and another grid."""
+    made, configs = [], []
+
+    class Code:
+        @classmethod
+        def from_cubin(cls, code, name):
+            made.append(name)
+            return cls()
+
+        def get_kernel(self, name):
+            return f"f{name}"
+    monkeypatch.setattr("cuda.core.ObjectCode", Code)
+    monkeypatch.setattr("cuda.core.LaunchConfig", lambda **options: configs.append(options["grid"]))
+    cubins = {name: Cubin(name, "sm_90a", name.encode(), "", "") for name in ("a", "b")}
+    loaded = [gpu.load(CudaKernel(name, "", "", i, 64, 0, (Param(f"p{i}", "p", Dtype.f32, True),), ()), cubins[name], {f"p{i}": i})
+              for i, name in enumerate("abab", 1)]
+    assert made == ["a", "b"] and configs == [1, 2, 3, 4]
+    assert [(k.function, k.pointers) for k in loaded] == [("fa", (1,)), ("fb", (2,)), ("fa", (3,)), ("fb", (4,))]
 
 
 @pytest.mark.parametrize("arch, capability, runs", [
