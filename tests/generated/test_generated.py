@@ -4,6 +4,9 @@ The whole: `python -m tests.operators`, `python -m tests.compositions`.
 """
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 import torch
 
@@ -12,6 +15,7 @@ from tests.generated import compositions, operators
 from tests.generated.case import COMPUTED, Case, Given
 from tests.generated.harness import run
 from tests.generated.judge import alike
+from tests.generated.pool import alone, outcomes
 
 
 def case_of(row: str, seed: int = 0):
@@ -62,3 +66,16 @@ def test_statistics_of_16_bit_batches_are_ours_to_widen():
     """Eager on the CPU gives them in 16 bits, PyTorch's trace in f32."""
     drawn = [operators.draw(f"{n} _native_batch_norm_legit.no_stats {dtype} 0") for n in range(3) for dtype in ("bf16", "f32")]
     assert [len(case.outputs) for case in drawn] == [1, 3] * 3
+
+
+def deadly(key: str) -> Case | None:
+    """No case, or the end of the process: what a call that PyTorch dies of does."""
+    if key == "deadly":
+        os.kill(os.getpid(), signal.SIGFPE)
+    return None
+
+
+def test_a_process_that_dies_costs_one_case():
+    found = list(outcomes(deadly, ["deadly", "another"], 1, 60.0))
+    assert [(o.key, o.what, o.detail) for o in found] == [("deadly", "crash", "PyTorch died of the call that was drawn")]
+    assert alone(os._exit, 1, seconds=60.0) is None
