@@ -1,7 +1,8 @@
 """What a program means, and whether a result is good enough: the reference in float64, and the promise of laws.
 
 reference() evaluates Torch IR with PyTorch in float64; casts between floating dtypes are dropped, constants are as
-captured, integers stay what they are. A fully masked row of scaled_dot_product_attention gives 0, of softmax NaN.
+captured, integers stay what they are until a cast rounds them to floats. A row of scaled_dot_product_attention that its mask
+leaves nothing of gives 0, of softmax NaN.
 
 within_promise() compares a result with it: the relative error (Frobenius norm, over finite elements) may be at most the
 largest of twice eager's and the dtype's floor: half an ulp in 16 bits, 3e-7 in fp32, 3e-7 * 2^-29 in fp64, and there
@@ -59,7 +60,10 @@ def evaluate(node: Node, values: Mapping[str, torch.Tensor], device: torch.devic
             case Arg(name): return values[name]
             case tuple() if any(isinstance(x, Arg) for x in a): return [value(x) for x in a]
         return a
-    return operate(node.op, {name: value(a) for name, a in node.args}, node.shape, wide_dtype(node.dtype), device)
+    args = {name: value(a) for name, a in node.args}
+    if node.op == "cast" and not args["x"].is_floating_point():
+        return args["x"].to(getattr(torch, node.dtype.torch_name)).to(wide_dtype(node.dtype))
+    return operate(node.op, args, node.shape, wide_dtype(node.dtype), device)
 
 
 def operate(op: str, args: dict[str, object], shape: tuple[int, ...], dtype: torch.dtype, device: torch.device,
@@ -141,8 +145,9 @@ def _rms_norm(x, weight, dims, eps):
 
 
 def _addmm(input, a, b, beta, alpha):
-    product = alpha * (a @ b)
-    return product if beta == 0 else beta * input + product
+    kind = float if a.is_floating_point() else int               # integers wrap around, which floats do not
+    product = kind(alpha) * (a @ b)
+    return product if beta == 0 else kind(beta) * input + product
 
 
 def _attention(q, k, v, mask, is_causal, scale, enable_gqa):
@@ -153,8 +158,8 @@ def _attention(q, k, v, mask, is_causal, scale, enable_gqa):
         scores = scores.masked_fill(~torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril(), -math.inf)
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
-    dead = (scores == -math.inf).all(-1, keepdim=True)
-    return torch.softmax(scores, -1).masked_fill(dead, 0) @ v
+    y = torch.softmax(scores, -1) @ v
+    return y if mask is None else y.masked_fill((scores == -math.inf).all(-1, keepdim=True), 0)
 
 
 def _gather(x, index, dim):

@@ -28,9 +28,14 @@ def conv(x, weight, bias, stride, padding, dilation, groups):
 
 
 def conv_transpose(x, weight, bias, stride, padding, dilation, groups):
-    f = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[len(stride) - 1]
-    y = padded(f(x, weight, None, stride, 0, 0, groups, dilation), [(-lo, -hi) for lo, hi in padding])
-    return y if bias is None else y + bias.reshape(-1, *(1 for _ in stride))
+    """A convolution with the weight turned round of x with zeros put in between and around it, which count as they do there: the
+    product of 0 and infinity is NaN."""
+    n = len(stride)
+    spread = x.new_zeros(*x.shape[:2], *(max(0, (h - 1) * s + 1) for h, s in zip(x.shape[2:], stride)))
+    spread[(..., *(slice(None, None, s) for s in stride))] = x
+    turned = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip([*range(2, n + 2)])
+    around = [tuple((k - 1) * d - p for p in pair) for k, d, pair in zip(weight.shape[2:], dilation, padding)]
+    return conv(spread, turned, bias, (1,) * n, around, dilation, groups)
 
 
 def lowest(x: torch.Tensor) -> float:
@@ -103,15 +108,16 @@ def adaptive_max_pool_index(x, size):
 
 
 def upsample(x: torch.Tensor, maps, sizes, linear: bool) -> torch.Tensor:
-    """Along one trailing dimension after the other, element p is x at (a * p + b) / c."""
+    """Along one trailing dimension after the other, element p is x at (a * p + b) / c: linearly, between the elements before
+    and behind that place, which are one where it is an element's."""
     for d, (a, b, c) in enumerate(maps, -len(maps)):
         top = a * torch.arange(sizes[d], device=x.device) + b
-        low, last = torch.div(top, c, rounding_mode="floor"), x.shape[d] - 1
+        low, high = torch.div(top, c, rounding_mode="floor"), -torch.div(-top, c, rounding_mode="floor")
         if not linear:
             x = x.index_select(d, low)
             continue
         share = ((top - low * c).to(x.dtype) / c).reshape(-1, *(1,) * (-d - 1))
-        x = x.index_select(d, low.clamp(0, last)) * (1 - share) + x.index_select(d, (low + 1).clamp(0, last)) * share
+        x = x.index_select(d, low.clamp(min=0)) * (1 - share) + x.index_select(d, high.clamp(max=x.shape[d] - 1)) * share
     return x
 
 

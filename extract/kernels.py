@@ -104,6 +104,7 @@ class Search:
         self.tried: set[tuple[int, Term]] = set()
         self.fold_class: dict[Fold, int] = {}
         self.narrow_as: dict[Term, Dtype] = {}
+        self.class_of: dict[Term, int] = {}
         self.statistics = Statistics()
         self.bit = {c: 1 << i for i, c in enumerate(self._tracked())}
         self.picked = 0
@@ -136,7 +137,26 @@ class Search:
                         done[c, j], moved = known, True
 
     def bodies(self, c: int) -> list[Term]:
-        return [x.body for x in self.partials[c]]
+        return [self._read_throughout(x.body) for x in self.partials[c]]
+
+    def _read_throughout(self, body: Term) -> Term:
+        """A body that reads a stored tensor wherever it needs its values. Those that it computes again, at other places, are
+        rounded or added up in another way, which exp(s - max s) shows."""
+        held = {l.tensor for l in leaves(body) if l.tensor in self.program.rank}
+        seen: dict[Term, Term] = {}
+
+        def visit(t: Term) -> Term:
+            below = children(t)
+            if t not in seen:
+                seen[t] = self._read(t, held) or (assemble(t, tuple(map(visit, below))) if below else t)
+            return seen[t]
+        return visit(body) if held else body
+
+    def _read(self, t: Term, held: set[Buffer]) -> Load | None:
+        """What has the value of a computed body among tensors that are held."""
+        if isinstance(t, Load) or t not in self.class_of or not (tops(t) or dtype(t).is_16bit):
+            return None
+        return next((l for l in self.program.leaf[self.class_of[t]] if isinstance(l, Load) and l.tensor in held), None)
 
     def _tracked(self) -> list[int]:
         """Classes of which one body may use one spelling only: those with a fold or a load, and those on a cycle."""
@@ -196,6 +216,7 @@ class Search:
             others[:] = [o for o in others if o.leaf or not self.beats(need, priced.seconds, o.need, o.seconds)]
         if c in p.narrow:
             self.narrow_as.setdefault(body, p.narrow[c])
+        self.class_of.setdefault(body, c)
         if c in self.bit:
             classes |= self.bit[c]
             picks |= 1 << self.picked

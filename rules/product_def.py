@@ -37,7 +37,7 @@ def addmm_def(input: Tensor, a: Tensor, b: Tensor, beta: Number, alpha: Number):
 @law("reassociates")
 def addmm_without_def(input: Tensor, a: Tensor, b: Tensor, alpha: Number):
     """addmm(c, a, b, β = 0) = α·Σₖ a·b: c is not read"""
-    return rewrite(torch_op.addmm(input, a, b, 0, alpha)).to(like(a, scaled(matmul(a, b), alpha)))
+    return rewrite(torch_op.addmm(input, a, b, 0.0, alpha)).to(like(a, scaled(matmul(a, b), alpha)))
 
 
 @law("reassociates")

@@ -45,7 +45,8 @@ def conv_bias_def(x: Tensor, weight: Tensor, bias: Tensor, stride: Dims, padding
 @law("reassociates")
 def conv_transpose_def(x: Tensor, weight: Tensor, stride: Dims, padding: Pairs, dilation: Dims, groups: int,
                        shape: Shape):
-    """conv_transpose(x, w)[n, o, p ..] = Σ_(c, k ..) x[n, c, (p + l − k·d)/s ..]·w[c, o, k ..], where s divides it"""
+    """conv_transpose(x, w)[n, o, p ..] = Σ_(c, k ..) x[n, c, (p + l − k·d)/s ..]·w[c, o, k ..], x = 0 where s does not divide
+    it, and outside"""
     return rewrite(torch_op.conv_transpose(x, weight, None, stride, padding, dilation, groups)).to(
         like(x, transposed(x, weight, stride, padding, dilation, groups, shape)))
 
@@ -122,7 +123,7 @@ def upsample_nearest_def(x: Tensor, maps: Maps, shape: Shape):
 
 @law("reassociates")
 def upsample_linear_def(x: Tensor, maps: Maps, shape: Shape):
-    """upsample_linear(x)[.., p ..] = (1 − λ)·x[.., q ..] + λ·x[.., q + 1 ..], q + λ = (a·p + b)/c, along each axis"""
+    """upsample_linear(x)[.., p ..] = (1 − λ)·x[.., ⌊t⌋ ..] + λ·x[.., ⌈t⌉ ..], t = ⌊t⌋ + λ = (a·p + b)/c, along each axis"""
     y, n = wide(x), len(shape) - len(maps)
     for d in reversed(range(len(maps))):
         y = between(y, n + d, shape[n + d], *maps[d])
@@ -297,11 +298,12 @@ def channels(bias: Tensor, out: Shape) -> Tensor:
 # ---- between two elements --------------------------------------------------------------------------------------------
 
 def between(x: Tensor, dim: int, size: int, a: int, b: int, c: int) -> Elements:
-    """x at (a·p + b)/c along one dimension, linearly between its neighbours, clamped at both ends."""
+    """x at (a·p + b)/c along one dimension, linearly between its neighbours, clamped at both ends. What would count 0 times,
+    and might be infinite, is not read."""
     out = (*shape(x)[:dim], size, *shape(x)[dim + 1:])
     axes, n = places(out), shape(x)[dim]
     top = axes[dim] * a + b
-    low, part = top // c, top % c
+    low, high, part = top // c, (top + c - 1) // c, top % c
 
     def at(i: Index) -> Body:
         def read(j) -> Body:
@@ -315,7 +317,7 @@ def between(x: Tensor, dim: int, size: int, a: int, b: int, c: int) -> Elements:
     d = dtype(x)
     share = op("div", cast(d, Iota(part)), const(d, c))
     rest = op("div", cast(d, Iota(c - part)), const(d, c))
-    return Elements(axes, at(low) * rest + at(low + 1) * share)
+    return Elements(axes, at(low) * rest + at(high) * share)
 
 
 def value_at(x: Tensor, indices) -> Body:

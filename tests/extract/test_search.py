@@ -95,6 +95,17 @@ def test_a_cast_down_and_up_again_is_not_a_way_to_compute_a_value():
     assert len(fewest.kernels) == 1
 
 
+@pytest.mark.parametrize("code", [
+    "x, y = torch.randn(13, 29), torch.randn(13, 29); v = F.layer_norm(x, [29]); v, F.softmax((v - y) * (v - y), 0)[2:]"])
+def test_a_kernel_reads_a_tensor_wherever_it_needs_its_values(code):
+    """Where exp(s - max s) has its s from a stored tensor here, and computes it again there, their roundings show."""
+    x = saturated(code).extract()
+    norm, = (b for b in stored(x.program) if x.program.source[b].body.free == frozenset(b.axes) and b.axes[0].extent == 13)
+    given = next(b for b, real in x.program.real.items() if real.name == "x")
+    reading = [k for k in x.candidates if norm in k.need]
+    assert reading and not any(given in k.reads for k in reading)
+
+
 @pytest.mark.parametrize("limit, combinations", [("COMBINATIONS", 0), ("COMBINATIONS", 20), ("COMBINATIONS", 200), ("BODIES", 50)])
 @pytest.mark.parametrize("program", ["mlp", "rotary"])
 def test_a_search_cut_short_still_covers_and_says_so(monkeypatch, program, limit, combinations):

@@ -17,13 +17,18 @@ from tests.generated.case import Case
 MOVES = set("reshape permute expand slice select cat embedding triu tril full where".split())
 """Operators of Torch IR that round nothing: their results are eager's, bit for bit but for the sign of zero."""
 FOLDS = set("""sum mean prod amax amin softmax log_softmax layer_norm rms_norm matmul addmm linear einsum
-    scaled_dot_product_attention""".split())
-"""Operators of Torch IR whose infinities may become NaN, and the other way round."""
+    scaled_dot_product_attention conv conv_transpose avg_pool adaptive_avg_pool upsample_linear""".split())
+"""Operators of Torch IR that add up products: their infinities may become NaN, and the other way round."""
 DRAWS = 7
 """Draws of the inputs that a result is judged on together, where one draw's misses the bound: of few elements, eager's own
 error, which the bound is made of, is luck."""
+FEW = 8
+"""Elements of an output that are few: all draws together may be one that counts, in which terms cancel."""
 AGREE = 1e-6
 """Relative difference between two float64 evaluations of the same program."""
+NOISE = 64
+"""Units of rounding that a float64 evaluation may be off in proportion to eager's in its own dtype, where nothing but rounding
+is left: x - mean of one element."""
 
 
 def complaints(case: Case, captured: Captured, compiled: CompiledProgram) -> list[str]:
@@ -32,7 +37,8 @@ def complaints(case: Case, captured: Captured, compiled: CompiledProgram) -> lis
     found = [c for i in range(len(case.outputs)) if (c := _wrong(captured, [first], i))]
     if found and not any(c.exact for c in found):
         more = [first, *(_results(case, captured, compiled, n) for n in range(1, DRAWS + 1))]
-        found = [c for i in range(len(case.outputs)) if (c := _wrong(captured, more, i))]
+        found = [c for i in range(len(case.outputs))
+                 if (c := _wrong(captured, more, i)) and (c.exact or not _luck(captured, more, i))]
     return list(map(str, found)) or _misread(case, captured, first)
 
 
@@ -79,6 +85,15 @@ def _in_float64(case: Case, draw: int, eager: Sequence[torch.Tensor], exact: Seq
     return tuple(map(off, eager, narrow, exact))
 
 
+def _luck(captured: Captured, draws: Sequence[tuple], i: int) -> bool:
+    """Whether output i has few elements, and misses the bound in a minority of draws, by less than half of its digits: where
+    terms cancel, their roundings show, ours and eager's, and either may be the smaller. What is always lost shows in most."""
+    if draws[0][1][i].numel() > FEW:
+        return False
+    missed = [d for d in draws if _wrong(captured, [d], i)]
+    return 2 * len(missed) <= len(draws) and all(error(d[1][i], d[3][i]) ** 2 < torch.finfo(d[1][i].dtype).eps for d in missed)
+
+
 def _wrong(captured: Captured, draws: Sequence[tuple], i: int) -> Complaint | None:
     """What is wrong with output i over some draws of the inputs."""
     y, e, exact, off = (torch.stack([d[part][i] for d in draws]) for part in (1, 2, 3, 4))
@@ -88,14 +103,19 @@ def _wrong(captured: Captured, draws: Sequence[tuple], i: int) -> Complaint | No
     if not y.is_floating_point() or ops <= MOVES:
         return None if _same(y, e) else _exact(f"{name}: {int((~_equal(y, e)).sum())} of {y.numel()} elements are not eager's")
     v = within_promise(y, exact, off, longest_fold(captured.program))
-    finite = v.nan_match or bool(ops & FOLDS) and bool((torch.isfinite(y) == torch.isfinite(e)).all())
-    if not finite:
+    if not (v.nan_match or ops & FOLDS and _finite_alike(y, e, exact)):
         return _exact(f"{name}: NaN or infinities where the reference and eager have none, or none where they have them")
     if len(draws) > 1:
         v = within_promise(*alike(y, exact, off), longest_fold(captured.program))
     if v.rel_err > v.bound:
         return Complaint(f"{name}: relative error {v.rel_err:.2e}, allowed {v.bound:.2e} (eager's {v.eager_rel_err:.2e})")
     return Complaint(f"{name}: an element {v.excess:.1f} times as far off as allowed") if v.excess > 1 else None
+
+
+def _finite_alike(y: torch.Tensor, e: torch.Tensor, exact: torch.Tensor) -> bool:
+    """Whether each element is finite where the reference's, in its dtype, or eager's is."""
+    finite = torch.isfinite(y)
+    return bool(((finite == torch.isfinite(exact.to(y.dtype))) | (finite == torch.isfinite(e))).all())
 
 
 def alike(y: torch.Tensor, exact: torch.Tensor, off: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -120,11 +140,12 @@ def _misread(case: Case, captured: Captured, first: tuple) -> list[str]:
         meant = eager
     found = []
     for name, r, m, e in zip(captured.program.outputs, exact, meant, eager):
+        eps = torch.finfo(e.dtype).eps if e.is_floating_point() else 0.0
         if not r.is_floating_point():
             if not _equal(r.to(e.dtype), e).all():
                 found.append(f"{name}: the reference is not what eager computes")
-        elif m.dtype != torch.float64 or error(r, m) > AGREE:
-            coarse = 64 * torch.finfo(e.dtype).eps * max(1, longest_fold(captured.program)) ** 0.5
+        elif m.dtype != torch.float64 or error(r, m) > max(AGREE, NOISE * error(e, m) * torch.finfo(torch.float64).eps / eps):
+            coarse = 64 * eps * max(1, longest_fold(captured.program)) ** 0.5
             if error(e, r) > coarse:
                 found.append(f"{name}: the reference is {error(e, r):.1e} from eager, {error(r, m):.1e} from float64")
     return found

@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from typing import Callable
 
+import torch
+
 from deplodock.capture.build import Call
 from deplodock.capture.operators.activations import log_of_sum
 from deplodock.capture.operators.rows import Constructor, of_floats, rows
@@ -26,6 +28,16 @@ def every(c: Call, x: Arg) -> tuple[int, ...]:
 def of_difference(loss: Callable[[Call, Arg], Arg]) -> Constructor:
     """A loss of input - target."""
     return lambda c: reduced(c, loss(c, c.wide("sub", c["self"], c["target"])))
+
+
+def l1(c: Call) -> Arg:
+    """|input - target|. Integers have it in the dtype they have in common, where it may wrap around, whatever their sum is in."""
+    if c.dtype.is_float:
+        return of_difference(absolute)(c)
+    x, target = c["self"], c["target"]
+    options = dict(shape=tuple(torch.broadcast_shapes(c.shape_of(x), c.shape_of(target))), dtype=c.promoted(x, target))
+    d = c("sub", *(c.cast(t, options["dtype"]) for t in (x, target)), **options)
+    return reduced(c, c("abs", d, **options))
 
 
 def square(c: Call, d: Arg) -> Arg:
@@ -154,7 +166,7 @@ def averaged(c: Call, loss: Arg, weights: Arg) -> Arg:
 
 ROWS: dict[str, Constructor] = {
     **rows(of_difference(square), "mse_loss"),
-    **rows(of_difference(absolute), "l1_loss"),
+    **rows(l1, "l1_loss"),
     **rows(of_floats(of_difference(smooth_l1)), "smooth_l1_loss"),
     **rows(of_floats(of_difference(huber)), "huber_loss"),
     **rows(of_floats(binary_cross_entropy), "binary_cross_entropy"),
