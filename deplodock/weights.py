@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from deplodock.errors import DamagedProgram, DeplodockError, ToolMissing, WeightsChanged
+from deplodock.errors import BadWeights, DamagedProgram, DeplodockError, ToolMissing, WeightsChanged
 from deplodock.ir.torch import Value
 from deplodock.runtime.cache import Cache, digest
 
@@ -27,11 +27,11 @@ OWN = "parameters.safetensors"
 def write(folder: Path, values: Sequence[Value], tensors: Mapping[str, torch.Tensor], files: Sequence[Path]) -> dict:
     """Writes those parameters that are in none of the user's files; what the head says of all, and of the files.
 
-    tensors: by name. files: absolute paths. ToolMissing without safetensors.
+    tensors: by name. files: absolute paths. BadWeights for one that is none of safetensors, ToolMissing without that.
     """
     if not values:
         return {"parameters": [], "files": {}}
-    stamps = {str(path): _stamp(path) for path in files}        # before they are read: what changes later is seen
+    stamps = {str(path): _stamp_of_whole(path) for path in files}   # before they are read: what changes later is seen
     places = dict(zip((v.name for v in values), _each(lambda v: _place(v, tensors[v.name], stamps), values)))
     digests = {}
     for file, stamp in stamps.items():
@@ -96,6 +96,19 @@ def _stamp(path: Path) -> list[int]:
     the first time back moves the second."""
     found = path.stat()
     return [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def _stamp_of_whole(path: Path) -> list[int]:
+    """The stamp of a file that can be opened. BadWeights if it cannot."""
+    try:
+        found = _stamp(path)
+        with _open(path):
+            return found
+    except DeplodockError:
+        raise
+    except Exception as error:                              # safetensors has an exception of its own
+        raise BadWeights(file=path, found=getattr(error, "strerror", None) or str(error), expected="a whole safetensors file",
+                         advice="check the path, or leave the file out") from error
 
 
 def _digests(path: str, stamp: list[int], names: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from deplodock import weights
-from deplodock.errors import WeightsChanged
+from deplodock.errors import BadWeights, WeightsChanged
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import Value
 
@@ -75,6 +75,14 @@ def test_a_file_is_hashed_once(file, tmp_path, hashed):
     for _ in range(2):
         weights.read(tmp_path, head, values, CPU)
         assert sorted(hashed) == ["a", "a", "b", "b"]
+
+
+@pytest.mark.parametrize("length, found", [(None, "No such file or directory"), (-4, "incomplete metadata"), (4, "header")])
+def test_a_file_that_cannot_be_read_is_named(length, found, file, tmp_path):
+    data = file.read_bytes()
+    file.unlink() if length is None else file.write_bytes(data[:length])
+    with pytest.raises(BadWeights, match=f"cannot take weights from {file}(.|\n)*{found}"):
+        weights.write(tmp_path, [value("a", A)], {"a": A}, [file])
 
 
 def test_a_change_with_the_old_time_is_seen(file, tmp_path):
