@@ -21,7 +21,7 @@ from deplodock.pipeline import Compilation, compile
 from deplodock.runtime.cache import Cache
 from deplodock.runtime.program import CompiledProgram, Loadable
 from deplodock.stored import loadable
-from deplodock.target import at_hand
+from deplodock.target import at_hand, target
 
 log = logging.getLogger("deplodock")
 
@@ -166,7 +166,9 @@ def compile_module(module: Callable, example_inputs, example_kwargs: Mapping | N
 
 
 def check_options(options: Options) -> None:
-    """UsageError for a value that an option cannot have."""
+    """UsageError for a value that an option cannot have, UnknownTarget for one that is no target's name."""
+    if options.target is not None:
+        target(options.target)
     if options.numerics not in NUMERICS:
         raise UsageError(title=f"unknown numerics {options.numerics!r}", expected=", ".join(NUMERICS),
                          found=repr(options.numerics))

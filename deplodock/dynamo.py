@@ -21,11 +21,12 @@ from torch import nn
 
 from deplodock.api import Compiled, Options, check_options
 from deplodock.capture import Captured, capture_module
-from deplodock.capture.aot import Traced, differentiable, frame, functional, parted
+from deplodock.capture.aot import Traced, differentiable, frame, functional, parted, takes_gradients
 from deplodock.capture.export import first_line, is_operator, source_of
 from deplodock.capture.graph import TRAINING
 from deplodock.capture.operators import TABLE
-from deplodock.errors import DeplodockError, RandomNumbers, TrainingMode, UnsupportedOperator, UsageError
+from deplodock.errors import (DeplodockError, GradientWanted, RandomNumbers, TrainingMode, UnsupportedOperator,
+                              UsageError)
 from deplodock.recompute import Recompute
 
 
@@ -115,8 +116,11 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence, *, options: dict
         return _split(functions, found.static, _Shared(graph, chosen, fallback))
 
     try:
+        if torch.is_grad_enabled() and takes_gradients(gm):      # we trace without gradients: they would be 0
+            raise GradientWanted(title="gradients in the program", found="torch.func.grad, vjp, jacrev or hessian",
+                                 advice="call it under torch.no_grad(), where it needs no gradients of others")
         run = functional(gm, example_inputs, compiler)
-    except (RandomNumbers, TrainingMode) as error:
+    except (GradientWanted, RandomNumbers, TrainingMode) as error:
         if not fallback:
             raise
         REPORT.eager(graph, error)

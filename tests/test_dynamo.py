@@ -72,6 +72,16 @@ def test_parameters_writes_and_views(report):
     assert variant.calls == len(steps) and variant.program.memory["constants"] > 0
 
 
+def test_gradients_that_a_program_takes_itself(report):
+    def function(x):
+        return torch.func.grad(lambda r: r.sin().sum())(x) * 2
+    x = torch.randn(3)
+    with pytest.warns(EagerWarning, match="gradients in the program"):
+        assert same(torch.compile(function, backend=deplodock.backend)(x), 2 * x.cos())
+    with torch.no_grad():
+        assert same(compiled(function)(x), 2 * x.cos())
+
+
 def test_outputs_that_are_views_of_each_other_share_their_memory(report):
     def function(x):
         y = x.sin() * 2
@@ -243,6 +253,8 @@ def test_options(report, golden):
     with pytest.raises(Exception) as error:
         compiled(torch.sin, colour="red")(x)
     golden("errors/unknown-backend-option.txt", str(error.value).split("\n\nSet TORCHDYNAMO")[0])
+    with pytest.raises(Exception, match="unknown target 'abacus'"):
+        torch.compile(torch.sin, backend=deplodock.backend, options={"target": "abacus"})(x)
     with pytest.raises(Exception, match="unsupported operator aten.sort"):
         compiled(lambda x: torch.sort(x)[0])(x)
 

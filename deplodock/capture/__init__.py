@@ -25,7 +25,7 @@ from deplodock.capture.build import unique
 from deplodock.capture.code import Text, as_forward
 from deplodock.capture.closed import is_mask
 from deplodock.capture.constants import find_constants
-from deplodock.capture.export import decompose, export, leaves
+from deplodock.capture.export import CALL, decompose, export, leaves, source_of
 from deplodock.capture.graph import absent_outputs, outputs_of, translate
 from deplodock.capture.model import model_example
 from deplodock.capture.operators import TABLE
@@ -112,7 +112,7 @@ def capture_file(spec: str, seed: int = 0) -> Captured:
     names = {"__name__": module, PROGRAM: partial(_call_program, path, name)}
     sys.path.insert(0, str(Path(path).parent))
     try:
-        return _capture_text(Text(text, path, f"{PROGRAM}(globals())", seed=seed, names=names))
+        return _capture_text(Text(text, path, f"{PROGRAM}(globals())", seed=seed, names=names, place=CALL))
     finally:
         sys.path.remove(str(Path(path).parent))
 
@@ -246,6 +246,7 @@ def _captured(exported: ExportedProgram, inputs, names, prefix: str = "", text: 
     constants = find_constants(decomposed, TABLE, masks)
     device = next((t.device for t in tensors.values()), torch.device("cpu"))
     for node, value in constants.tensors.items():
+        checked_dtype(f"the result of {node.target}", value, source_of(node))
         tensors[node.name], paths[node.name] = value.to(device), f"constant.{node.name}"
     program, names_of = translate(decomposed, tensors, called, paths, constants, keep_writes)
     placeholders = {name: p for p, name in names_of.items()}

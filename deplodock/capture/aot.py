@@ -99,6 +99,12 @@ def differentiable(gm: torch.fx.GraphModule) -> tuple[bool, ...]:
     return tuple(isinstance(v, torch.Tensor) and v.requires_grad for v in values)
 
 
+def takes_gradients(gm: torch.fx.GraphModule) -> bool:
+    """Whether a graph of Dynamo computes gradients itself, by torch.func."""
+    return any(n.target is torch._C._functorch._grad_increment_nesting
+               for m in gm.modules() if isinstance(m, torch.fx.GraphModule) for n in m.graph.nodes)
+
+
 def frame() -> tuple[int, int] | None:
     """Dynamo's number of the frame that is being compiled, and how often it was compiled before; None outside of it."""
     found = CompileContext.current_compile_id()

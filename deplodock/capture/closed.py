@@ -55,7 +55,9 @@ Form = Affine | Choice
 
 
 def closed_form(t: torch.Tensor) -> Form | None:
-    """The form of a tensor on the CPU, exactly; None if it has none of these."""
+    """The form of a tensor on the CPU, exactly; None if it has none of these, or a dtype that Torch IR lacks."""
+    if Dtype.of_torch(t.dtype) is None:
+        return None
     if not t.numel():
         return Affine(0, (0,) * t.ndim)
     core = t

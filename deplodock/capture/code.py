@@ -95,15 +95,16 @@ class Text(nn.Module):
     """
 
     def __init__(self, text: str, file: str = "<-c>", expression: str | None = None, like: Text | None = None,
-                 seed: int = 0, names: Mapping[str, object] | None = None):
+                 seed: int = 0, names: Mapping[str, object] | None = None, place: str = EXPRESSION):
         """expression: evaluated after the text, its value is the result; like: a Text of the same statements, whose
-        inputs and modules this one takes over, and whose own result is then not computed; names: what else is in scope.
+        inputs and modules this one takes over, and whose own result is then not computed; names: what else is in scope;
+        place: the file of the expression, for errors.
         """
         super().__init__()
         text = one_statement_a_line(text, file)
         self.text, self.file, self.seed, self.given_names = text, file, seed, dict(names or {})
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
-        self.code, statements = _compiled(text, file, expression, replace=like is not None)
+        self.code, statements = _compiled(text, file, expression, place, replace=like is not None)
         self.record = {key: v for key, v in like.record.items() if abs(key[0]) <= statements} if like else {}
         self.inputs: list[torch.Tensor] = list(like.inputs) if like else []
         self.factories: list[str] = list(like.factories) if like else []
@@ -180,11 +181,7 @@ class Text(nn.Module):
     def _check_inputs(self) -> None:
         """WrongDtype for an input that no program can have, with the line that made it."""
         for name, t, where in zip(self.names, self.inputs, self.sources):
-            try:
-                checked_dtype(name, t)
-            except DeplodockError as error:
-                error.where = where
-                raise
+            checked_dtype(name, t, where)
 
     def _initialises(self, f) -> bool:
         """Whether a call sets the values of a module's parameters: that is part of making the module."""
@@ -218,19 +215,21 @@ class Text(nn.Module):
                 or ProgramFailed(where, error=f"{type(error).__name__}: {first_line(error)}"))
 
 
-def _compiled(text: str, file: str, expression: str | None, replace: bool) -> tuple[tuple[CodeType, CodeType], int]:
+def _compiled(text: str, file: str, expression: str | None, place: str,
+              replace: bool) -> tuple[tuple[CodeType, CodeType], int]:
     """The statements and the result expression with their sites, and how many sites the statements have.
 
     replace: the expression takes the place of the text's last statement, if that is one.
     """
     body = _parsed(text, file)
     last = body.pop() if body and (expression is None or replace and isinstance(body[-1], ast.Expr)) else None
+    place = file if expression is None else place
     if expression is not None:
-        linecache.cache[EXPRESSION] = (len(expression), None, expression.splitlines(True), EXPRESSION)
-        statements = _parsed(expression, EXPRESSION)
+        linecache.cache[place] = (len(expression), None, expression.splitlines(True), place)
+        statements = _parsed(expression, place)
         last = statements[0] if len(statements) == 1 else None
     if not isinstance(last, ast.Expr):
-        line, place = last.lineno if last else 1, file if expression is None else EXPRESSION
+        line = last.lineno if last else 1
         source = Source(place, original_line(place, line), linecache.getline(place, line))
         reason = "the last statement is not an expression" if last else "there is no program"
         raise ProgramSyntaxError(source, reason=reason)
@@ -238,8 +237,7 @@ def _compiled(text: str, file: str, expression: str | None, replace: bool) -> tu
     module = ast.fix_missing_locations(sites.visit(ast.Module(body, [])))
     statements = sites.count
     result = ast.fix_missing_locations(ast.Expression(sites.visit(last.value)))
-    result_file = file if expression is None else EXPRESSION
-    return (_as_forward(compile(module, file, "exec")), _as_forward(compile(result, result_file, "eval"))), statements
+    return (_as_forward(compile(module, file, "exec")), _as_forward(compile(result, place, "eval"))), statements
 
 
 def one_statement_a_line(text: str, file: str) -> str:

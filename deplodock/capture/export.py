@@ -25,7 +25,9 @@ from deplodock.errors import (CaptureFailed, DataDependentShape, DeplodockError,
 from deplodock.ir.torch import Source
 
 _FOLDERS = Path(torch.__file__).parent, Path(__file__).parents[1], Path(sysconfig.get_paths()["stdlib"])
-_NOT_THE_USERS = (*(f"{folder}{os.sep}" for folder in _FOLDERS), "<eval_with_key>", "<string>", "<frozen")
+CALL = "<call>"
+"""The place of an expression that calls a user's program."""
+_NOT_THE_USERS = (*(f"{folder}{os.sep}" for folder in _FOLDERS), "<eval_with_key>", "<string>", "<frozen", CALL)
 _FRAME = re.compile(r'File "(.*?)", line (\d+)')
 _NO_TREE = re.compile("Found (.*) in output, which is not a known type")
 
@@ -111,11 +113,7 @@ def _check_values(exported: ExportedProgram) -> None:
             raise DataDependentShape(source_of(node),
                                      found="a size or a Python number that depends on a tensor's values")
         if isinstance(value, torch.Tensor) and not is_dense(value):
-            try:
-                checked_dtype(f"the result of {node.target}", value)
-            except DeplodockError as error:
-                error.where = source_of(node)
-                raise
+            checked_dtype(f"the result of {node.target}", value, source_of(node))
 
 
 def decompose(exported: ExportedProgram, known: set[str]) -> ExportedProgram:

@@ -9,7 +9,7 @@ import torch
 from deplodock.capture.build import RESERVED, unique
 from deplodock.errors import MismatchedDevices, WrongDtype
 from deplodock.ir.dtype import Dtype
-from deplodock.ir.torch import Value, contiguous
+from deplodock.ir.torch import Source, Value, contiguous
 from deplodock.overlap import overlap
 
 
@@ -28,13 +28,13 @@ def described(tensors: Mapping[str, torch.Tensor], names: Mapping[str, str],
     return values
 
 
-def checked_dtype(name: str, t: torch.Tensor) -> Dtype:
-    """The dtype of a dense tensor; WrongDtype for all that Torch IR cannot hold."""
+def checked_dtype(name: str, t: torch.Tensor, where: Source | None = None) -> Dtype:
+    """The dtype of a dense tensor; WrongDtype for all that Torch IR cannot hold. where: the line that made it."""
     dtype = Dtype.of_torch(t.dtype)
     if dtype is None or not is_dense(t):
         kind = ", nested" if t.is_nested else f", {t.layout}" if t.layout != torch.strided else \
             ", a negated view (see resolve_neg)" if t.is_neg() else ""
-        raise WrongDtype(name=name, dtype=f"{t.dtype}{kind}")
+        raise WrongDtype(where, name=name, dtype=f"{t.dtype}{kind}")
     return dtype
 
 

@@ -87,7 +87,7 @@ def execute(arguments: list[str]) -> int:
     try:
         result = cli.main(arguments or ["--help"], prog_name="deplodock", standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except BrokenPipeError:                   # the reader of our output went away: not our failure
+    except SystemExit:                        # click's, since the reader of our output went away: not our failure
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except (KeyboardInterrupt, click.Abort):

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from deplodock.cli.options import json_option, numerics_option, option, output_options, source_options, target_option
+from deplodock.cli.output import writing
 from deplodock.cli.stages import STAGES
 
 
@@ -48,11 +49,12 @@ def command(source, code, model, ir, output, dump, save, target, numerics, as_js
     text = stages.text(compilation, ir, cubins)
     if dump:
         from deplodock.cli.dump import dump as write
-        write(dump, compilation, ir, cubins)
+        with writing(dump):
+            write(dump, compilation, ir, cubins)
         out.say(f"wrote {dump}")
     if save:
         start = time.perf_counter()
-        with out.step("save"):
+        with out.step("save"), writing(save):
             program.save(save, compilation, source)
         compilation.seconds["save"] = time.perf_counter() - start
         out.say(f"saved to {save}")
@@ -61,7 +63,8 @@ def command(source, code, model, ir, output, dump, save, target, numerics, as_js
     if out.verbose >= 1:
         steps.summary(compilation, out, cubins)
     if output:
-        output.write_text(text + "\n")
+        with writing(output):
+            output.write_text(text + "\n")
     else:
         out.result(text)
     out.object("compile", stage=ir, target=compilation.target.name, arch=compilation.target.arch, numerics=numerics,

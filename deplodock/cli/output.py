@@ -12,10 +12,11 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 
-from deplodock.errors import DeplodockError
+from deplodock.errors import DeplodockError, UsageError
 
 SCHEMA = 1
 """Version of every JSON object that is printed. It changes when a field is renamed, removed or changes its meaning."""
@@ -57,13 +58,16 @@ class Output:
     def result(self, text: str) -> None:
         """Text of the result, to standard output."""
         if not self.wants_json:
-            click.echo(text, file=self.stdout, color=self.color)
+            with writing("standard output"):
+                click.echo(text, file=self.stdout, color=self.color)
 
     def object(self, kind: str, **fields) -> None:
         """The result as JSON: {"schema": .., "kind": .., fields}."""
         if self.wants_json:
-            json.dump({"schema": SCHEMA, "kind": kind, **fields}, self.stdout, indent=2, allow_nan=False, default=str)
-            self.stdout.write("\n")
+            with writing("standard output"):
+                json.dump({"schema": SCHEMA, "kind": kind, **fields}, self.stdout, indent=2, allow_nan=False, default=str)
+                self.stdout.write("\n")
+                self.stdout.flush()
 
     def table(self, columns: list[str], rows: list[list[str]], numbers: tuple[int, ...] = ()) -> None:
         """A table as aligned text; `numbers` are the columns set flush right."""
@@ -115,6 +119,18 @@ class Output:
         finally:
             done.set()
             watcher.join()
+
+
+@contextmanager
+def writing(where: Path | str):
+    """UsageError for a place that cannot be written to. A closed pipe is no error: see execute()."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UsageError(title=f"cannot write {where}", expected="a place that can be written to", found=error.strerror,
+                         advice="choose another one, or make room there") from error
 
 
 class _Format(logging.Formatter):

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from deplodock.cli.options import numerics_option, output_options, source_options, target_option
+from deplodock.cli.output import writing
 from deplodock.errors import UsageError
 
 
@@ -94,9 +95,11 @@ def _write(saturation, json_file: Path | None, dot_file: Path | None, out) -> No
         if out.wants_json:
             out.object("egraph", **content)
         else:
-            json_file.write_text(json.dumps({"schema": 1, "kind": "egraph", **content}, indent=1) + "\n")
+            with writing(json_file):
+                json_file.write_text(json.dumps({"schema": 1, "kind": "egraph", **content}, indent=1) + "\n")
     if dot_file:
-        dot_file.write_text(egraph.dot(saturation.egraph))
+        with writing(dot_file):
+            dot_file.write_text(egraph.dot(saturation.egraph))
 
 
 def _groups(text: str) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from deplodock.capture import capture_code, capture_expression, capture_file, capture_module, capture_torch_ir
-from deplodock.errors import DeplodockError, MismatchedDevices, OverlappingWrite, UnknownName, UsageError, WrongDtype
+from deplodock.errors import (DeplodockError, MismatchedDevices, OverlappingWrite, ProgramFailed, UnknownName, UsageError,
+                              WrongDtype)
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import parse
 
@@ -176,6 +177,15 @@ random numbers in the program
   where:    <-c>:1: x.clone().normal_()
   to do:    draw the numbers outside and pass them as an input
 """),
+    "complex constant": (
+        "x = torch.randn(4, 2)\ny = torch.view_as_complex(x)\ntorch.view_as_real(y * torch.polar(torch.ones(4), torch.arange(4.)))",
+        "WrongDtype", """\
+wrong dtype: the result of aten.polar.default is torch.complex64
+  expected: float64, float32, float16, bfloat16, int64, int32, int16, int8, uint8 or bool, dense and strided; uint16, uint32 and uint64 where PyTorch has the operator
+  found:    torch.complex64
+  where:    <-c>:3: torch.view_as_real(y * torch.polar(torch.ones(4), torch.arange(4.)))
+  to do:    convert it to one of these dtypes, complex numbers to pairs of reals
+"""),
     "not a tensor": (
         'x = torch.randn(4); x, 3', "UnsupportedOutput", """\
 the program returns something that is not a tensor
@@ -246,6 +256,24 @@ def test_module_with_inputs_on_two_devices():
         capture_module(lambda a, b: (a * 2, b * 2), (torch.ones(3), torch.ones(3, device="meta")))
 
 
+REFUSED = {
+    "bits of floats": (lambda x: x & 1, WrongDtype),
+    "classes of 32 bits": (lambda x: F.cross_entropy(x + 1, x[:, 0].int()), WrongDtype),
+    "the largest of nothing": (torch.max, ProgramFailed),
+    "the largest along nothing": (lambda x: x.max(0).values, ProgramFailed),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_pytorch_traces_but_does_not_run(name):
+    function, kind = REFUSED[name]
+    x = torch.zeros(0 if kind is ProgramFailed else 2, 3)
+    with pytest.raises((RuntimeError, IndexError)):
+        function(x)
+    with pytest.raises(kind):
+        capture_module(function, (x,))
+
+
 def test_module_with_a_sparse_input():
     with pytest.raises(WrongDtype, match="sparse"):
         capture_module(lambda x: x * 2, (torch.eye(3).to_sparse(),))
@@ -296,7 +324,7 @@ def test_bad_file_is_named(name, tmp_path):
     (tmp_path / "file.py").write_text(text)
     with pytest.raises(kind, match=message) as raised:
         capture_file(f"{tmp_path / 'file.py'}:{program}")
-    assert raised.value.exit_code == 2
+    assert raised.value.exit_code == 2 and "where:" not in str(raised.value)
 
 
 def test_missing_file_is_named(tmp_path):

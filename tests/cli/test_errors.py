@@ -1,6 +1,8 @@
 """Bad input: for each kind of mistake its message, word for word, and its exit code."""
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -76,6 +78,27 @@ def test_an_unknown_target(deplodock, golden):
     ran = deplodock("compile", "-c", "torch.randn(8).exp()", "--target", "h2000")
     assert ran.code == 2 and ran.out == ""
     golden("errors/unknown-target.txt", ran.err)
+
+
+@pytest.mark.parametrize("arguments", [("compile", "--dump"), ("compile", "--save"), ("compile", "-o"), ("saturate", "--dot")],
+                         ids=" ".join)
+def test_a_place_that_cannot_be_written_to(deplodock, arguments, tmp_path):
+    """A file stands where a folder would have to be, or the name is longer than names can be."""
+    (tmp_path / "file").touch()
+    place = tmp_path / ("file/new" if arguments[1] in ("--dump", "--save") else "n" * 300)
+    ran = deplodock(arguments[0], "-c", "torch.randn(8).exp()", arguments[1], place)
+    assert ran.code == 2 and f"error: cannot write {place}" in ran.err
+
+
+@pytest.mark.parametrize("arguments", ["laws", "laws --json", "--help"])
+def test_a_reader_that_goes_away(arguments):
+    """Is no failure of ours; a disk that is full is one, said in one line."""
+    command = f"{sys.executable} -m deplodock {arguments}"
+    ran = subprocess.run(["bash", "-c", f"set -o pipefail; {command} | true; exit $?"], capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    if arguments != "--help":
+        ran = subprocess.run(f"{command} > /dev/full", shell=True, capture_output=True, text=True)
+        assert ran.returncode == 2 and "cannot write standard output" in ran.stderr and "bug" not in ran.stderr
 
 
 def test_a_missing_gpu(deplodock, golden, monkeypatch):

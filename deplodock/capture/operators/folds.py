@@ -8,7 +8,7 @@ import torch
 
 from deplodock.capture.build import Call
 from deplodock.capture.operators.rows import Constructor, of_floats, rows
-from deplodock.errors import TrainingMode
+from deplodock.errors import ProgramFailed, TrainingMode
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import Arg
 
@@ -17,6 +17,20 @@ def reduction(op: str, dims: str = "dim") -> Constructor:
     """A fold over some dimensions; operands converted to the dtype of the result first, as PyTorch does."""
     def construct(c: Call) -> Arg:
         return c(op, c.cast(c["self"], c.dtype), dims=c.dims(c.get(dims)), keepdim=bool(c.get("keepdim")))
+    return construct
+
+
+def of_some(c: Call, dims: tuple[int, ...]) -> None:
+    """ProgramFailed for the largest or the least of nothing, which PyTorch traces and does not run."""
+    if any(c.shape_of(c["self"])[d] == 0 for d in dims):
+        raise ProgramFailed(c.source, error=f"{c.op} over a dimension of size 0, which has no such element")
+
+
+def extreme(op: str) -> Constructor:
+    """max and min of all elements."""
+    def construct(c: Call) -> Arg:
+        of_some(c, c.dims(None))
+        return reduction(op)(c)
     return construct
 
 
@@ -44,6 +58,7 @@ def with_index(value: str, index: str) -> Constructor:
     """max and min along one dimension: the values and where they are."""
     def construct(c: Call) -> tuple[Arg, Arg]:
         options = dict(dims=c.dims([c["dim"]]), keepdim=c["keepdim"])
+        of_some(c, options["dims"])
         if c.shape_of(c["self"]):
             where = c(index, c["self"], **options, dtype=Dtype.i64)
         else:
@@ -181,8 +196,10 @@ ROWS: dict[str, Constructor] = {
     **rows(reduction("sum"), "sum sum.dim_IntList"),
     **rows(reduction("mean"), "mean mean.dim"),
     **rows(reduction("prod"), "prod prod.dim_int"),
-    **rows(reduction("amax"), "amax max"),
-    **rows(reduction("amin"), "amin min"),
+    **rows(reduction("amax"), "amax"),
+    **rows(reduction("amin"), "amin"),
+    **rows(extreme("amax"), "max"),
+    **rows(extreme("amin"), "min"),
     **rows(logical("any"), "any any.dim any.dims"),
     **rows(logical("all"), "all all.dim all.dims"),
     **rows(arg_reduction("argmax"), "argmax"),

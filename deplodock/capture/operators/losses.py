@@ -8,6 +8,8 @@ import torch
 from deplodock.capture.build import Call
 from deplodock.capture.operators.activations import log_of_sum
 from deplodock.capture.operators.rows import Constructor, of_floats, rows
+from deplodock.errors import WrongDtype
+from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import Arg
 
 NONE, MEAN, SUM = range(3)
@@ -130,6 +132,9 @@ def weighted_classes(c: Call, x: Arg, dim: int) -> Arg:
 def of_classes(c: Call, logs: Arg, dim: int, smoothing: float) -> Arg:
     """-w[t] log p[t] for the class t of each place, 0 where it is to be ignored; smoothing: the share of the mean over all
     classes. A mean is over the weights of what is not ignored."""
+    if (d := c.dtype_of(c["target"])) not in (Dtype.i64, Dtype.u8):
+        raise WrongDtype(c.source, name=f"the target of {c.op}", dtype=f"torch.{d.torch_name}",
+                         expected="torch.int64 or torch.uint8, which PyTorch has it of", advice="convert it to int64")
     sizes, wide = c.shape_of(logs), c.dtype.compute
     kept = (*sizes[:dim], 1, *sizes[dim + 1:])
     places = (*sizes[:dim], *sizes[dim + 1:])

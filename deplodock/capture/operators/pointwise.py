@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 
 from deplodock.capture.build import Call
-from deplodock.capture.operators.rows import Constructor, each, rows
+from deplodock.capture.operators.rows import Constructor, each, of_integers, rows
 from deplodock.ir.dtype import Dtype
 from deplodock.ir.torch import Arg
 
@@ -151,7 +151,8 @@ ROWS: dict[str, Constructor] = {
     # pointwise
     **each(lambda op: pointwise(op, "self"), """neg abs reciprocal sqrt rsqrt exp exp2 expm1 log log2 log10
         log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh sigmoid erf erfc lgamma floor ceil
-        trunc round bitwise_not"""),
+        trunc round"""),
+    **rows(of_integers(pointwise("bitwise_not", "self")), "bitwise_not"),
     **rows(sign, "sign sgn"),
     **each(predicate, "isnan isinf"),
     **rows(signbit, "signbit"),
@@ -186,15 +187,15 @@ ROWS: dict[str, Constructor] = {
     **rows(logical("bitwise_or", "self", "other"), "logical_or"),
     **rows(logical("bitwise_xor", "self", "other"), "logical_xor"),
     **rows(logical("bitwise_not", "self"), "logical_not"),
-    **rows(pointwise("bitwise_and", "self", "other"),
+    **rows(of_integers(pointwise("bitwise_and", "self", "other")),
             "bitwise_and.Tensor bitwise_and.Scalar __and__.Tensor __and__.Scalar"),
-    **rows(pointwise("bitwise_or", "self", "other"),
+    **rows(of_integers(pointwise("bitwise_or", "self", "other")),
             "bitwise_or.Tensor bitwise_or.Scalar __or__.Tensor __or__.Scalar"),
-    **rows(pointwise("bitwise_xor", "self", "other"),
+    **rows(of_integers(pointwise("bitwise_xor", "self", "other")),
             "bitwise_xor.Tensor bitwise_xor.Scalar __xor__.Tensor __xor__.Scalar"),
-    **rows(pointwise("bitwise_left_shift", "self", "other"),
+    **rows(of_integers(pointwise("bitwise_left_shift", "self", "other")),
             "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar __lshift__.Tensor __lshift__.Scalar"),
-    **rows(pointwise("bitwise_right_shift", "self", "other"),
+    **rows(of_integers(pointwise("bitwise_right_shift", "self", "other")),
             "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar __rshift__.Tensor __rshift__.Scalar"),
     **rows(where, "where.self where.ScalarOther where.ScalarSelf where.Scalar"),
     **rows(masked_fill, "masked_fill.Scalar masked_fill.Tensor"),

@@ -30,6 +30,17 @@ def of_floats(constructor: Constructor) -> Constructor:
     return construct
 
 
+def of_integers(constructor: Constructor) -> Constructor:
+    """A row that PyTorch computes of integers and truth values only, though it traces floats: WrongDtype for these."""
+    def construct(c: Call) -> Arg | tuple[Arg, ...] | None:
+        if c.dtype.is_float and 0 not in c.shape:
+            raise WrongDtype(c.source, name=f"the result of {c.op}", dtype=f"torch.{c.dtype.torch_name}",
+                             expected="integers or truth values: PyTorch computes it of no others",
+                             advice="convert the operands to an integer dtype")
+        return constructor(c)
+    return construct
+
+
 def same_dtype(c: Call, *operands: Arg | None) -> None:
     """WrongDtype unless all operands have the dtype of the first: PyTorch promotes none here, though it traces it."""
     first, *rest = (c.dtype_of(x) for x in operands if x is not None)
