@@ -20,16 +20,36 @@ from deplodock.lower.structure import Loop, Product, Structure, limits
 from deplodock.target import Target
 from rules import schedule as laws
 
-ROUND = 0.6e-6
+ROUND = 0.66e-6
 """Seconds from the request of a slab to its arrival."""
 L2 = 5e12
 """Bytes per second that blocks together read from the second-level cache."""
-MEETING = 0.1e-6
+MEETING = 0.08e-6
 """Seconds of a round in which a block waits for its own warps."""
 OPERATOR = 4
 """Instructions of a pointwise operator, on average."""
-ISSUE = 0.35
-"""Share of the multiply-adds that a register tile issues beside its loads."""
+CHAINED = 0.35
+"""Share of the multiply-adds that a register tile inside another fold issues beside its loads."""
+
+# Of products, fitted to benchmarks/results/schedules.json; cycles are of an SM.
+KEPT = 50e6
+"""Bytes of an operand that the second-level cache keeps from one row of tiles to the next."""
+SLAB = 40
+"""Bytes per cycle that the slabs of an SM's blocks arrive at."""
+ISSUE = 0.85
+"""Share of the sustained rate of instructions that a register tile's multiply-adds and reads reach."""
+READS = (2, 4.4)
+"""Cycles in which shared memory delivers 16 bytes of each of a warp's four rows, and of each of its eight columns."""
+FETCHED = 2000
+"""Instructions of a round that the SM keeps; a longer round is fetched anew each time."""
+FETCH = 2.8
+"""Cycles to fetch an instruction."""
+FRAGMENT = 6.2
+"""Cycles of shared memory for one ldmatrix of 16 x 16 operands."""
+MMA = 6.5
+"""Cycles of a warp for one instruction of a tensor core."""
+TENSOR = 0.5
+"""Share of the tensor cores' rate that mma.sync reaches."""
 
 
 def round_up(n: int, to: int) -> int:
@@ -241,7 +261,7 @@ class Shape:
         memory = self.bytes / target.bandwidth
         match relation.name:
             case "tensor_core" | "register_tiles":
-                return memory + self._product_cost(r, target, relation.name == "tensor_core")
+                return self._product_cost(r, target)
             case "attention" | "attention_fma":
                 return memory + self._chain_cost(r, target, relation.name == "attention")
             case "row":
@@ -283,30 +303,43 @@ class Shape:
         fit = max(1, min(target.shared // max(shared, 1), 2048 // threads, target.registers // (threads * 168)))
         return -(-blocks // (target.sms * min(fit, -(-blocks // target.sms))))
 
-    def _product_cost(self, r: dict, target: Target, mma: bool) -> float:
+    def _product_cost(self, r: dict, target: Target) -> float:
+        """Each round takes as long as the busiest of what an SM's blocks share, or as the slab is on its way."""
         m, n = (math.prod(a.extent for a in g) for g in (self.rows, self.columns))
-        blocks = -(-m // r["bm"]) * -(-n // r["bn"]) * self.batch
-        threads = 32 * r["wm"] * r["wn"]
-        many, lefts, rights = self.fact.args[4:7]
+        down = -(-m // r["bm"])
+        blocks = down * -(-n // r["bn"]) * self.batch
+        warps, (_, lefts, rights) = r["wm"] * r["wn"], self.fact.args[4:7]
         slab = r["bk"] * self.size * (lefts * r["bm"] + rights * r["bn"])
-        waves = self._waves(blocks, slab * r["stages"], threads, target)
-        resident = min(blocks / target.sms / waves, 4) if blocks > target.sms else 1
-        rate = (target.mma * 0.6 if mma else target.fma32 * ISSUE * min(1, self._reuse(r)))
-        flops = 2 * r["bm"] * r["bn"] * r["bk"] * many
-        fill = min(1.0, threads * max(1, resident) / 256)
+        waves = self._waves(blocks, slab * r["stages"], 32 * warps, target)
+        resident = -(-blocks // (target.sms * waves))
+        reads, issued, products, fetched = self._cycles(r, target)
+        warps *= resident
+        busy = max(warps * reads, -(-warps // 4) * issued, warps * products, issued + 8, fetched)
         # Each warp makes its own fragments of an operand that is computed.
         made = self.computed[0] * r["bm"] * r["bk"] * r["wn"] + self.computed[1] * r["bn"] * r["bk"] * r["wm"]
-        busy = flops / (rate / target.sms * fill) + slab / (100 * target.clock) + MEETING
-        busy += OPERATOR * made / (128 * target.clock * fill)
+        busy += OPERATOR * resident * made / (128 * min(1.0, warps / 8))
         late = ROUND / (r["stages"] - 1)
-        rounds = -(-self.length // r["bk"])
-        cached = blocks * rounds * slab / L2
-        return waves * max(1, resident) * rounds * max(busy, late / max(1, resident)) + waves * 2e-6 + cached
+        each = max(busy / target.clock + MEETING, resident * slab / (SLAB * target.clock), late) + 0.1 * late
+        columns = self.batch * rights * n * self.length * self.size
+        memory = self.bytes + (columns * (down - 1) if columns / self.batch > KEPT else 0)
+        work, moved = waves * -(-self.length // r["bk"]) * each + 2.5e-6, memory / target.bandwidth
+        return max(work, moved) + 0.1 * min(work, moved)
 
-    def _reuse(self, r: dict) -> float:
-        """Multiply-adds for each word read from shared memory, against the 4 that hide the reads."""
-        fm, fn = r["fm"], r["fn"]
-        return fm * fn / (fm + fn) / 2.5
+    def _cycles(self, r: dict, target: Target) -> tuple[float, float, float, float]:
+        """Of a round: those that a warp has shared memory, its scheduler, and the tensor cores for itself; those that
+        instructions take to come."""
+        many, lefts, rights = self.fact.args[4:7]
+        if "fm" in r:
+            steps = r["bk"] * self.size / 16
+            rate = ISSUE * target.fma32 / (2 * 32 * 4 * target.sms * target.clock)
+            issued = steps * (4 * many * r["fm"] * r["fn"] + lefts * r["fm"] + rights * r["fn"])
+            return (steps * (READS[0] * lefts * r["fm"] + READS[1] * rights * r["fn"]), issued / rate, 0.0,
+                    issued * FETCH if issued > FETCHED else 0.0)
+        rows, columns, steps = r["bm"] / r["wm"] / 16, r["bn"] / r["wn"] / 16, r["bk"] / 16
+        operands = lefts * rows + rights * columns
+        rate = TENSOR * target.mma / (2 * 16 ** 3 * target.sms * target.clock)
+        return (steps * operands * FRAGMENT, steps * (2 * many * rows * columns + operands) * MMA,
+                steps * many * rows * columns / rate, 0.0)
 
     def _chain_cost(self, r: dict, target: Target, mma: bool) -> float:
         m = math.prod(a.extent for a in self.rows)
@@ -316,7 +349,7 @@ class Shape:
         slab = r["keys"] * self.size * (self.length + width)
         waves = self._waves(blocks, slab * r["stages"] + r["bm"] * self.length * self.size, threads, target)
         resident = min(blocks / target.sms / waves, 4) if blocks > target.sms else 1
-        rate = target.mma * 0.5 if mma else target.fma32 * ISSUE
+        rate = target.mma * 0.5 if mma else target.fma32 * CHAINED
         flops = 2 * r["bm"] * r["keys"] * (self.length + width)
         fill = min(1.0, threads * max(1, resident) / 256)
         busy = flops / (rate / target.sms * fill) + r["bm"] * r["keys"] / (16 * target.clock) + MEETING
