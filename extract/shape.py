@@ -133,7 +133,20 @@ class Shape:
             # if its axis is one of the product's own, that axis's tile.
             loops = {f"tile.{l.axis.name}": 1 if around(l) else r["bk"] for l in every(part.loops)}
             knobs = loops | knobs
+        again, swapped = self._again(r)
+        if swapped < again:
+            knobs["raster"] = ",".join(dict.fromkeys(a.name for rows, _ in self._groups() for a in rows))
         return knobs | {"stages": r["stages"]}
+
+    def _again(self, r: dict) -> tuple[int, int]:
+        """Bytes that come from memory once more than they must: of the columns' operand, where neighbouring blocks have the
+        same rows; of the rows', where they have the same columns. The second-level cache keeps what is not too large."""
+        m, n = (math.prod(a.extent for a in g) for g in (self.rows, self.columns))
+        _, lefts, rights = self.fact.args[4:7]
+        left, right = (many * extent * self.length * self.size for many, extent in ((lefts, m), (rights, n)))
+        down, across = -(-m // r["bm"]), -(-n // r["bn"])
+        return (right * (down - 1) * self.batch if right > KEPT else 0,
+                left * (across - 1) * self.batch if left > KEPT else 0)
 
     def _mma(self, r: dict) -> dict:
         knobs = self._staged(r, 16 * r["wm"], 16 * r["wn"]) | {"atom": "mma"}
@@ -306,8 +319,7 @@ class Shape:
     def _product_cost(self, r: dict, target: Target) -> float:
         """Each round takes as long as the busiest of what an SM's blocks share, or as the slab is on its way."""
         m, n = (math.prod(a.extent for a in g) for g in (self.rows, self.columns))
-        down = -(-m // r["bm"])
-        blocks = down * -(-n // r["bn"]) * self.batch
+        blocks = -(-m // r["bm"]) * -(-n // r["bn"]) * self.batch
         warps, (_, lefts, rights) = r["wm"] * r["wn"], self.fact.args[4:7]
         slab = r["bk"] * self.size * (lefts * r["bm"] + rights * r["bn"])
         waves = self._waves(blocks, slab * r["stages"], 32 * warps, target)
@@ -320,9 +332,8 @@ class Shape:
         busy += OPERATOR * resident * made / (128 * min(1.0, warps / 8))
         late = ROUND / (r["stages"] - 1)
         each = max(busy / target.clock + MEETING, resident * slab / (SLAB * target.clock), late) + 0.1 * late
-        columns = self.batch * rights * n * self.length * self.size
-        memory = self.bytes + (columns * (down - 1) if columns / self.batch > KEPT else 0)
-        work, moved = waves * -(-self.length // r["bk"]) * each + 2.5e-6, memory / target.bandwidth
+        work = waves * -(-self.length // r["bk"]) * each + 2.5e-6
+        moved = (self.bytes + min(self._again(r))) / target.bandwidth
         return max(work, moved) + 0.1 * min(work, moved)
 
     def _cycles(self, r: dict, target: Target) -> tuple[float, float, float, float]:
