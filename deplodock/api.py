@@ -133,7 +133,7 @@ class Compiled:
                 raise broken[0]
             if len(self.variants) >= self._options.variants:
                 raise TooManyVariants(count=len(self.variants), found=_because(broken[-1]))
-            nearest = next((b for b in broken if b.facts["fact"] not in ("structure", "value")), broken[-1])
+            nearest = min(broken, key=_distance)
             self._add(args, kwargs, _because(nearest))
             log.info("compiled variant %d: %s", len(self.variants), self.variants[-1].reason)
             return self.variants[-1]
@@ -180,6 +180,12 @@ def check_options(options: Options) -> None:
 def _device(values) -> torch.device:
     """Where a program runs: where its inputs are, else its parameters, else its other arguments, else the CPU."""
     return next((t.device for t in values if isinstance(t, torch.Tensor)), torch.device("cpu"))
+
+
+def _distance(broken: BrokenFact) -> int:
+    """How far a variant is from what it was asked for: the module is looked at last, after all facts of arguments."""
+    name, fact = broken.facts["name"], broken.facts["fact"]
+    return 0 if name == "the module" else 2 if fact in ("structure", "value") else 1
 
 
 def _because(broken: BrokenFact) -> str:

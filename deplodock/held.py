@@ -35,6 +35,7 @@ class Held:
                 self._fixed[v.name] = tensors[v.name]
         self._modules = [(m._modules, key, child, f"{path}.{key}".lstrip("."))
                          for path, m in root.named_modules() for key, child in m._modules.items()]
+        self._counts = [(d, len(d), path or "the module") for path, m in root.named_modules() for d in (m._modules, m._parameters)]
         self._training = [(m, m.training, path or "the module") for path, m in root.named_modules()]
         slots = [(d, key, f"{path}.{key}".lstrip("."))
                  for path, m in root.named_modules() for d in (m._parameters, m._buffers) for key in d]
@@ -53,6 +54,9 @@ class Held:
         for d, key, child, path in self._modules:
             if d.get(key) is not child:
                 return f"{path} is another module"
+        for d, count, path in self._counts:
+            if len(d) != count:
+                return f"{path} has modules or parameters that it had not, or lacks some"
         for module, training, path in self._training:
             if module.training is not training:
                 return f"{path} is {'no longer' if training else 'now'} in training mode"

@@ -86,6 +86,30 @@ def test_what_is_written_in_place_is_written_back():
         compiled(given[1]["k"][:3], given[1], 1)
 
 
+def test_modules_and_parameters_that_are_added():
+    layers = nn.Sequential(nn.Linear(8, 8, bias=False), nn.ParameterList([nn.Parameter(X)]))
+    compiled = deplodock.compile(lambda x: sum(layers[1], layers[0](x)), X)
+    with torch.no_grad():
+        layers[1].append(nn.Parameter(X + 1))
+        assert same(compiled(X), layers[0](X) + 2 * X + 1)
+        layers[0].register_module("more", nn.ReLU())
+        compiled(X)
+    assert [v.reason for v in compiled.variants[1:]] == [
+        f"the module has another structure: {path} has modules or parameters that it had not, or lacks some, and not the "
+        "modules that it was compiled with" for path in ("layers.1", "layers.0")]
+
+
+class Remembers(nn.Module):
+    def forward(self, x):
+        self.last = x * 2
+        return self.last + 1
+
+
+def test_what_a_module_assigns_is_not_kept():
+    module = Remembers()
+    assert same(deplodock.compile(module, X)(X), 2 * X + 1) and not hasattr(module, "last")
+
+
 def test_arguments_may_be_passed_by_name():
     def function(x, y, flag=False):
         return x - y if flag else x + y

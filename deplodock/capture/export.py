@@ -39,7 +39,7 @@ def export(module: nn.Module, args: tuple, kwargs: dict | None = None) -> Export
     Raises DataDependentShape where control flow or a shape depends on tensor values, CaptureFailed where tracing fails.
     """
     try:
-        with _alone(), torch.no_grad(), _quiet(), _Retold():
+        with _alone(), torch.no_grad(), _quiet(), _Retold(), _unassigned(module):
             exported = torch.export.export(module, args, kwargs, strict=False)
             _check_values(exported)
             for region in exported.graph_module.modules():
@@ -83,6 +83,19 @@ RETOLD = {
     torch.Tensor.split: _split,
     torch.split: lambda tensor, split_size_or_sections, dim=0: _split(tensor, split_size_or_sections, dim),
 }
+
+
+@contextlib.contextmanager
+def _unassigned(module: nn.Module):
+    """Gives modules back the attributes that they had: what they assign while they are traced are tensors without values."""
+    before = [(vars(m), dict(vars(m))) for m in module.modules()]
+    try:
+        yield
+    finally:
+        for now, then in before:
+            for key in now.keys() - then.keys():
+                del now[key]
+            now.update(then)
 
 
 def _alone() -> contextlib.AbstractContextManager:
