@@ -106,11 +106,14 @@ def test_outputs_that_straddle_another_kernel():
 
 
 def test_a_search_cut_short_says_its_gap():
-    buffers, kernels, targets = graph(11, tensors=14)
-    rank = {b: i for i, b in enumerate(buffers)}
-    best = cover(targets, kernels, rank)[0]
-    cut = cover(targets, kernels, rank, states=2)[0]
-    assert is_cover(cut.kernels, targets) and not cut.optimal
+    """Of three tensors each kernel makes two: one and a half kernels would do."""
+    t = [Buffer(f"t{i}", Dtype.f32, (M,), "stored") for i in range(4)]
+    kernels = [Made(pair, [], 2.0) for pair in itertools.combinations(t[:3], 2)] + [Made(t[3:], t[:3], 1.0)]
+    rank = {b: i for i, b in enumerate(t)}
+    best = cover(t[3:], kernels, rank)[0]
+    cut = cover(t[3:], kernels, rank, states=1)[0]
+    assert best.optimal and best.total == 5.0
+    assert is_cover(cut.kernels, set(t[3:])) and not cut.optimal
     assert cut.total * (1 - cut.gap) <= best.total <= cut.total
 
 
