@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Iterable
 
 from deplodock.ir.dtype import Dtype
@@ -104,35 +104,54 @@ def cost(outs: tuple[Out, ...], written: int, target: Target, late: frozenset[Ax
             return Refused("more accumulators than a tile has room for")
     reads = frozenset().union(*map(leaves, bodies))
     moved = written + read(reads)
+    grid = tuple((axes - late, tops(b)) for axes, b in outs)
     best: Cost | Refused = Refused("nothing to compute")
-    for sweeping in (False, True):
-        tally = _Tally([(axes - late, b) for axes, b in outs], target, sweeping)
-        refused = tally.run()
-        if refused:
-            best = Refused(refused) if not sweeping else best
+    more: dict[str, float] = {}
+    for _, free, special in dict.fromkeys(w for b in bodies for w in points(b)):
+        resource = "special" if special else "vector"
+        more[resource] = more.get(resource, 0.0) + volume(free)
+    for tally in _tally(grid, target):
+        if tally.refused:
+            best = best if tally.sweeping else Refused(tally.refused)
             continue
         # a partial body under a fold that is still to come may yet get more blocks
-        share = 1.0 if late else min(1.0, tally.blocks() / target.sms)
-        c = _price(tally, share, moved, written, target)
+        share = 1.0 if late else min(1.0, tally.blocks / target.sms)
+        c = _price(tally, more, share, moved, written, target)
         if isinstance(best, Refused) or c.seconds < best.seconds:
             best = c
     return best
 
 
-def _price(tally: "_Tally", share: float, moved: int, written: int, target: Target) -> Cost:
+def _price(tally: "_Tally", more: dict[str, float], share: float, moved: int, written: int, target: Target) -> Cost:
+    """more: pointwise work behind the folds."""
     spent = {"memory": moved / target.bandwidth / min(1.0, DRAW * share)}
-    quantum = tally.quantum() if tally.products else 1.0
+    quantum = tally.quantum if tally.products else 1.0
     for resource, rate in (("tensor cores", target.mma), ("fma64", target.fma64)):
         spent[resource] = tally.work.get(resource, 0.0) / rate * quantum
     # multiply-adds and other operators take turns in the same lanes
     lanes = "fma" if "fma" in tally.work else "vector"
     spent[lanes] = (tally.work.get("fma", 0.0) / target.fma32 * quantum
-                    + tally.work.get("vector", 0.0) / target.vector / share)
-    spent["special"] = tally.work.get("special", 0.0) / target.special / share
+                    + (tally.work.get("vector", 0.0) + more.get("vector", 0.0)) / target.vector / share)
+    spent["special"] = (tally.work.get("special", 0.0) + more.get("special", 0.0)) / target.special / share
     bound = max(spent, key=spent.get)
     seconds = target.launch + math.hypot(*spent.values()) + STORING * written / target.bandwidth
     return Cost(seconds, bound if spent[bound] > target.launch else "launch",
                 tally.grid if tally.sweeping else None, tuple(sorted(spent.items())))
+
+
+Grid = tuple[tuple[frozenset[Axis], tuple[Fold, ...]], ...]
+"""(axes of the grid, folds at the top) of each output."""
+
+
+@lru_cache(maxsize=1 << 14)
+def _tally(outs: Grid, target: Target) -> tuple[_Tally, ...]:
+    """The work of a kernel's folds: all output axes in the grid and, where there is something to sweep, sweeping.
+    Bodies that differ only in what they make of their folds share it."""
+    made = _Tally(outs, target, None)
+    swept = made.swept()
+    if swept is None:
+        return made,
+    return made, _Tally(outs, target, swept)
 
 
 @dataclass(slots=True)
@@ -155,27 +174,35 @@ class _Tally:
     again it keeps.
     """
 
-    def __init__(self, outs: list[Out], target: Target, sweeping: bool):
-        self.outs, self.target, self.sweeping = outs, target, sweeping
+    def __init__(self, outs: Grid, target: Target, grid: frozenset[Axis] | None):
+        """grid: the axes of the grid where one block sweeps the others, None where all are in the grid."""
+        self.outs, self.target, self.sweeping = outs, target, grid is not None
         self.every = frozenset().union(*(axes for axes, _ in outs))
-        self.roots = tuple(dict.fromkeys(f for _, b in outs for f in tops(b)))
         self.kept: dict[Fold, tuple[frozenset[Axis], int]] = {}
+        self.lacking: dict[Fold, frozenset[Axis]] = {}
         self.seen: dict[Fold, _Seen] = {}
         self.chained: set[Fold] = set()
         self.nested: set[Fold] = set()
         self.work: dict[str, float] = {}
         self.products: list[tuple[Fold, Product]] = []
-        self.grid = self.every
+        self.grid = self.every if grid is None else grid
+        self.refused = self._run()
+        """Why there is no such kernel."""
 
-    def run(self) -> str | None:
+    def swept(self) -> frozenset[Axis] | None:
+        """The axes of the grid if one block sweeps the others; None where there is nothing to sweep, or too few blocks
+        are left."""
+        if all(free == self.every for free in self.lacking.values()):
+            return None
+        grid = self.every.intersection(*self.lacking.values())
+        if any(product(f) for f in self.seen) and volume(grid) < ROWS * self.target.sms:
+            return None
+        return grid
+
+    def _run(self) -> str | None:
         """Fills `work`; the reason where the kernel is refused."""
-        self._level(self.roots, None, None, frozenset(), False, frozenset(), None, 1.0)
-        if self.sweeping:
-            if all(free == self.every for free, _ in self.kept.values()):
-                return "nothing to sweep"
-            self.grid = self.every.intersection(*(free for free, _ in self.kept.values()))
-            if any(product(f) for f in self.seen) and volume(self.grid) < ROWS * self.target.sms:
-                return "too few row tiles"
+        roots = tuple(dict.fromkeys(f for _, tops in self.outs for f in tops))
+        self._level(roots, None, None, frozenset(), False, frozenset(), None, 1.0)
         rows = min(ROWS, volume(self.grid)) if any(product(f) for f in self.seen) else 1
         held = sum(self._bytes(f, *k, rows) for f, k in self.kept.items())
         if held > self.target.shared:
@@ -190,8 +217,6 @@ class _Tally:
                 return refused
             for special, n in s.work.items():
                 self._add("special" if special else "vector", n * again * s.share)
-        for _, free, special in dict.fromkeys(w for _, b in self.outs for w in points(b)):
-            self._add("special" if special else "vector", volume(free))
         return None
 
     def _level(self, roots, users, parents, bound, held, done, where, share) -> None:
@@ -200,10 +225,12 @@ class _Tally:
         for i, level in enumerate(loops(roots, done)):
             counted: set[Term] = set()
             for f, whole in level:
-                consumers = users or [axes for axes, b in self.outs if f in reach(b)]
+                consumers = users or [axes for axes, tops in self.outs if f in reach(tops)]
                 around = bound | whole
                 free = f.free - around
                 lacks = not held and any(volume(c - free) > COLUMNS for c in parents or consumers)
+                if whole or lacks:
+                    self.lacking[f] = free
                 if whole or self.sweeping and lacks:
                     self.kept[f] = free, volume(f.free & around)
                 part = share * live(f)
@@ -255,6 +282,7 @@ class _Tally:
     def _add(self, resource: str, n: float) -> None:
         self.work[resource] = self.work.get(resource, 0.0) + n
 
+    @cached_property
     def blocks(self) -> float:
         """How many blocks can work at once."""
         if self.sweeping:
@@ -276,6 +304,7 @@ class _Tally:
                 out[f.free] = m, n, volume(f.free) // max(m * n, 1), wide
         return list(out.values())
 
+    @cached_property
     def quantum(self) -> float:
         """How many times as long as at the full rate the products take: see quantum()."""
         reuse = REUSE["tensor cores" if self.work.get("tensor cores") else "fma"]

@@ -372,10 +372,10 @@ def loops(roots: tuple[Fold, ...], done: frozenset[Fold] = frozenset()) -> Level
     return tuple(tuple((f, whole[f]) for f in fs) for _, _, _, fs in sorted(out, key=lambda l: l[0]))
 
 
-@_of_term
-def reach(t: Term) -> frozenset[Fold]:
-    """The folds that the loops of a body's top level compute."""
-    return frozenset(f for level in loops(tops(t)) for f, _ in level)
+@lru_cache(maxsize=1 << 15)
+def reach(roots: tuple[Fold, ...]) -> frozenset[Fold]:
+    """The folds that the loops of a level compute."""
+    return frozenset(f for level in loops(roots) for f, _ in level)
 
 
 # ---- masks -----------------------------------------------------------------------------------------------------------
