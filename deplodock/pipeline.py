@@ -28,9 +28,10 @@ from deplodock.target import Target, target as find_target
 from extract.extract import Extraction, extract
 from extract.schedule import schedule
 
-COVERS = 6
-"""Plans that are tried before kernels without a schedule run a point a thread: each takes about 0.5 s. In the later half
-of them, what such a kernel computes is computed as the program itself does."""
+COVERS = 18
+"""Plans that are tried before kernels without a schedule run a point a thread: each takes about 0.2 s."""
+AS_SPELLED = 12
+"""From this one on, what such a kernel computes is computed as the program itself does."""
 
 @dataclass
 class Region:
@@ -89,7 +90,7 @@ class Region:
                     return self._chosen(found, schedule(found.plans[0], self.facts, self.target, known))
                 except NoSchedule as error:
                     try:
-                        found = found.without(*error.facts["kernels"], spelled=n >= COVERS // 2)
+                        found = found.without(*error.facts["kernels"], spelled=n >= AS_SPELLED)
                     except (KeyError, NoKernel):  # only constants' kernels, or the only ones of their kind
                         break
             return self._chosen(found, schedule(found.plans[0], self.facts, self.target, known, plain=True))

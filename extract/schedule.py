@@ -12,8 +12,9 @@ from deplodock.errors import IllegalSchedule, NoSchedule
 from deplodock.ir.plan import Kernel, Plan, Schedule
 from deplodock.join import Domain, Joins, Relation
 from deplodock.lower.flatten import Facts
-from deplodock.lower.kernel import legal
+from deplodock.lower.kernel import lower_kernel
 from deplodock.lower.structure import Structure, axes_of
+from deplodock.lower.tile import lower_tile
 from deplodock.lower.tile_scope import Knobs, spreads
 from deplodock.target import Target
 from extract.shape import Shape
@@ -29,11 +30,20 @@ DOMAINS = tuple(v for v in vars(laws).values() if isinstance(v, Domain))
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A schedule that the laws offer to a kernel: estimated seconds, its knobs, and the row of the relation (by name) that it is."""
+    """A schedule that the laws offer to a kernel: estimated seconds, and the row of the relation that it is."""
     cost: float
-    knobs: Schedule
-    family: str
+    shape: Shape
+    relation: Relation
     row: tuple
+
+    @property
+    def knobs(self) -> Schedule:
+        """What lowering obeys: made when it is asked for, since few of thousands of offers are tried."""
+        return self.shape.knobs(self.relation, self.row)
+
+    @property
+    def family(self) -> str:
+        return self.relation.name
 
 
 def offers(plan: Plan, facts: Facts, target: Target, plain: bool = False) -> dict[str, list[Offer]]:
@@ -52,7 +62,7 @@ def offers(plan: Plan, facts: Facts, target: Target, plain: bool = False) -> dic
     for relation in laws.WHOLE:
         for row in joins.rows(relation):
             ranked[row[0]].append((shapes[row[0]].cost(relation, row, target), row, relation.name, relation))
-    return {name: [Offer(cost, shapes[name].knobs(relation, row), family, row) for cost, row, family, relation in
+    return {name: [Offer(cost, shapes[name], relation, row) for cost, row, _, relation in
                    sorted(rows, key=lambda r: r[:3])] for name, rows in ranked.items()}
 
 
@@ -73,12 +83,26 @@ def schedule(plan: Plan, facts: Facts, target: Target, known: dict[Kernel, Kerne
         if kernel.name not in found:
             return kernel
         spread = _spread(axes_of(kernel, facts), kernel.name)
-        tried = [o.knobs for o in found[kernel.name] if spread(o.knobs)][:TRIES]
-        for knobs in tried:
+        tried, refused = 0, {}
+        for knobs in filter(spread, (o.knobs for o in found[kernel.name])):
+            tiles, stages = tuple(x for x in knobs if x[0] != "stages"), dict(knobs).get("stages", 0)
+            if stages <= refused.get(tiles, -1):  # where tiles do not fit registers, shorter rings change nothing
+                continue
+            if tried == TRIES:
+                break
+            tried += 1
             chosen = replace(kernel, schedule=knobs)
-            if legal(chosen, facts) is None:
+            try:
+                lowered = lower_tile(chosen, facts)
+            except IllegalSchedule:
+                refused[tiles] = stages
+                continue
+            try:
+                lower_kernel(lowered)
                 return chosen
-        missing[kernel.name] = len(tried)
+            except IllegalSchedule:
+                continue
+        missing[kernel.name] = tried
         return None
     for k in new.once:
         if made := scheduled(k, found):

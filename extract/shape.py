@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Iterable
 
 from deplodock.ir.index import Axis
@@ -126,7 +127,7 @@ class Shape:
         """What a product's tile, chunk and ring are, in every part and for every loop. rows, columns: of one piece of
         work of all warps, which is along the innermost axes."""
         knobs: dict[str, int | str] = {}
-        for left, right in self._groups():
+        for left, right in self._groups:
             knobs = self._tiles(left, r["bm"], rows) | self._tiles(right, r["bn"], columns) | knobs
         for part in self.parts:
             # A loop around the loop of a product takes one value at a time, since the accumulator has no room for more;
@@ -135,7 +136,7 @@ class Shape:
             knobs = loops | knobs
         again, swapped = self._again(r)
         if swapped < again:
-            knobs["raster"] = ",".join(dict.fromkeys(a.name for rows, _ in self._groups() for a in rows))
+            knobs["raster"] = ",".join(dict.fromkeys(a.name for rows, _ in self._groups for a in rows))
         return knobs | {"stages": r["stages"]}
 
     def _again(self, r: dict) -> tuple[int, int]:
@@ -150,7 +151,7 @@ class Shape:
 
     def _mma(self, r: dict) -> dict:
         knobs = self._staged(r, 16 * r["wm"], 16 * r["wn"]) | {"atom": "mma"}
-        for rows, columns in self._groups():
+        for rows, columns in self._groups:
             knobs |= {f"warps.{rows[-1].name}": r["wm"], f"warps.{columns[-1].name}": r["wn"]}
         # A fold beside no product, as the statistic that an operand needs first, deals its row over the lanes.
         alone = [l.axis.name for part in self.parts for l in every(part.loops)
@@ -158,18 +159,19 @@ class Shape:
         for name in alone:
             knobs |= {f"tile.{name}": 32, f"vec.{name}": 4, f"lanes.{name}": 8}
         if alone:
-            knobs |= {f"lanes.{rows[-1].name}": 4 for rows, _ in self._groups()}
+            knobs |= {f"lanes.{rows[-1].name}": 4 for rows, _ in self._groups}
         return knobs
 
     def _fma(self, r: dict) -> dict:
         vec = min(4, r["fn"])
         knobs = self._staged(r, 4 * r["wm"], 8 * r["wn"] * vec) | {"atom": "fma"}
-        for rows, columns in self._groups():
+        for rows, columns in self._groups:
             knobs |= {f"warps.{rows[-1].name}": r["wm"], f"lanes.{rows[-1].name}": 4,
                       f"warps.{columns[-1].name}": r["wn"], f"lanes.{columns[-1].name}": 8,
                       f"vec.{columns[-1].name}": vec}
         return knobs
 
+    @cached_property
     def _groups(self) -> list[tuple[tuple[Axis, ...], tuple[Axis, ...]]]:
         """(rows, columns) of each part with products, the dominant one's last: axes of its products, in order; of products
         whose rows, or columns, have no axis in common, each for itself, since each has a tile of its own.
