@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import torch
 from torch import nn
@@ -27,6 +28,7 @@ from deplodock.capture.graph import TRAINING
 from deplodock.capture.operators import TABLE
 from deplodock.errors import (DeplodockError, GradientWanted, RandomNumbers, TrainingMode, UnsupportedOperator,
                               UsageError)
+from deplodock.overlap import overlap
 from deplodock.recompute import Recompute
 
 
@@ -132,7 +134,13 @@ def backend(gm: torch.fx.GraphModule, example_inputs: Sequence, *, options: dict
         wanted = differentiable(gm)
         return lambda *args: Recompute.apply(run, gm.forward, wanted, *args)
 
+    writes = any(t.mutates for t in traced)
+
     def call(*args):
+        if writes and _seen_twice(args):       # Dynamo does not compile again for it, and what was traced may be apart
+            if not graph.eager:
+                REPORT.eager(graph, _WritesSeenTwice())
+            return gm.forward(*args)
         if not (torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in args)):
             return run(*args)
         if not graph.eager:
@@ -146,6 +154,22 @@ class _GradientsOfMutation(UnsupportedOperator):
     expected = "a graph that is a function of its inputs, or no gradients"
     found = ""
     advice = "run it under torch.no_grad(), or keep what writes to inputs outside"
+
+
+class _WritesSeenTwice(UnsupportedOperator):
+    title = "writes to inputs of which some lie in the same memory"
+    expected = "inputs that share no memory, where a graph writes to one"
+    found = ""
+    advice = "pass copies (x.clone()), or keep what writes to inputs outside"
+
+
+def _seen_twice(args: Sequence) -> bool:
+    """Whether two tensors have memory in common."""
+    by_storage: dict[int, list[torch.Tensor]] = {}
+    for t in args:
+        if isinstance(t, torch.Tensor) and t.layout == torch.strided:
+            by_storage.setdefault(t.untyped_storage().data_ptr(), []).append(t)
+    return any(overlap(a, b) for found in by_storage.values() if len(found) > 1 for a, b in combinations(found, 2))
 
 
 class _GradientsLater(UnsupportedOperator):

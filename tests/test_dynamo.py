@@ -72,6 +72,22 @@ def test_parameters_writes_and_views(report):
     assert variant.calls == len(steps) and variant.program.memory["constants"] > 0
 
 
+@torch.no_grad()
+def test_writes_to_memory_that_only_a_later_call_sees_twice(report):
+    def function(x, y):
+        x.add_(1)
+        y[0] = 3
+        return x * 2
+    run = torch.compile(function, backend=deplodock.backend)
+    run(torch.ones(3), torch.ones(3))
+    for views in (lambda b: (b[:3], b[:3]), lambda b: (b[:3], b[2:5])):
+        ours, theirs = torch.arange(6.0), torch.arange(6.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", EagerWarning)
+            assert torch.equal(run(*views(ours)), function(*views(theirs))) and torch.equal(ours, theirs)
+    assert "same memory" in report.fallbacks[0] and len(report.fallbacks) == 1
+
+
 def test_gradients_that_a_program_takes_itself(report):
     def function(x):
         return torch.func.grad(lambda r: r.sin().sum())(x) * 2

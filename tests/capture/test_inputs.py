@@ -12,7 +12,7 @@ from deplodock.ir.torch import parse
 
 def facts(*tensors: torch.Tensor) -> list[str]:
     """The declarations of these as inputs of a program that reads them all."""
-    program = capture_module(lambda *x: tuple(t * 1 for t in x), tensors).program
+    program = capture_module(lambda *x: tuple(t.sum() for t in x), tensors).program
     return [line.partition(": ")[2] for line in str(program).splitlines()[:len(tensors)]]
 
 

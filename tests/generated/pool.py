@@ -1,6 +1,7 @@
 """Runs the cases of many keys in processes: a batch at a time, and a process that hangs or dies costs one case."""
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -117,8 +118,11 @@ class _Worker:
 def _work(pipe: Connection, draw: Drawing, limit: float) -> None:
     """The process: answers for batches of keys until the pipe is closed."""
     import torch
+    from torch.export import exported_program
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
+    # Each export asks for PyTorch's list of composite operators, a third of a second; here nobody registers another.
+    exported_program._collect_all_valid_cia_ops = functools.cache(exported_program._collect_all_valid_cia_ops)
     while True:
         try:
             keys = pipe.recv()
