@@ -20,7 +20,7 @@ def compile(module, example_inputs=(), example_kwargs=None, *, numerics="default
     (numbers, strings, None) are part of the program. numerics: strict, default or fast. target: a GPU's name or an
     architecture; None is the GPU at hand, or an h200 on the CPU. variants: to how many kinds of arguments it may be
     compiled in all, the others when they first come. constants: bytes that tensors which were computed from parameters
-    may take on the device; None: as many as the parameters. The others are computed at each call.
+    may take on the device; None: as many as the parameters, or 64 MiB if that is more. The others are computed at each call.
 
     Returns a deplodock.api.Compiled: called like the module, it returns what the module returns, without gradients.
     Parameters are read from the module at each call: what is written to them, or replaces them, counts. Raises a subclass of

@@ -2,8 +2,8 @@
 
     @law("reassociates")
     def sum_pull_out(a: Body, b: Body, k: Axes):
-        "Σₖ a·b = a·Σₖ b   when a does not depend on k"
-        return rewrite(reduce("sum", k, a * b)).to(a * reduce("sum", k, b), lacks(k, a), assumed_finite(a))
+        "Σₖ a·b = a·Σₖ b   when a does not depend on k, and is finite or assumed so, and b does"
+        return rewrite(reduce("sum", k, a * b)).to(a * reduce("sum", k, b), lacks(k, a), assumed_finite(a), depends(k, b))
 
 The function's name is the law's name, its signature declares the pattern variables, its docstring is the equation, its
 body is one `return`. Called with pattern variables (`pattern()`) it is the rewrite; called with ground terms it is an
