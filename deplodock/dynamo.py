@@ -28,6 +28,7 @@ from deplodock.capture.graph import TRAINING
 from deplodock.capture.operators import TABLE
 from deplodock.errors import (DeplodockError, GradientWanted, RandomNumbers, TrainingMode, UnsupportedOperator,
                               UsageError)
+from deplodock.ir.show import counted
 from deplodock.overlap import overlap
 from deplodock.recompute import Recompute
 
@@ -70,11 +71,12 @@ class Report:
         return tuple(dict.fromkeys(reason for g in self.graphs for reason in g.eager))
 
     def __str__(self) -> str:
-        lines = [", ".join(f"{n} {what}" for what, n in self.counters.items())]
+        lines = [", ".join(counted(n, what.removesuffix("s")) for what, n in self.counters.items())]
         for g in self.graphs:
             lines.append(f"graph {g.name}: {g.reason}")
             for p in g.pieces:
-                lines += [f"  {len(v.made.plan.kernels)} kernels, {v.calls} calls: {v.reason}" for v in p.variants]
+                lines += [f"  {counted(len(v.made.plan.kernels), 'kernel')}, {counted(v.calls, 'call')}: {v.reason}"
+                          for v in p.variants]
             lines += [f"  eager: {line}" for reason in g.eager for line in reason.splitlines()[:1]]
         return "\n".join(lines + [line for reason in self.fallbacks for line in ("", *reason.splitlines())])
 

@@ -63,7 +63,7 @@ class NoModel(UsageError):
     """A folder is no model's. Facts: folder, found."""
     title = "{folder} is no model"
     expected = "a folder with the config.json of a Hugging Face model"
-    advice = "check the path; save_pretrained of transformers writes such folders"
+    advice = "check the path; save_pretrained of transformers writes such folders, and `deplodock run` takes those of compile --save"
 
 
 class UnsupportedModel(DeplodockError):

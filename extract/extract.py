@@ -13,7 +13,7 @@ from deplodock.errors import NoKernel
 from deplodock.ir.egraph import EGraph
 from deplodock.ir.loop import Buffer, Cast, Fold, Launch, Load, children, dtype, loads, rebuilt
 from deplodock.ir.plan import Kernel, Output, Plan
-from deplodock.ir.show import Text, signature
+from deplodock.ir.show import Text, counted, signature
 from deplodock.ir.term import Term
 from deplodock.target import Target
 from extract.cost import Cost, cost, size
@@ -256,7 +256,7 @@ def report(x: Extraction) -> str:
     plan, chosen = x.plans[0], x.covers[0]
     text = Text()
     total = f"{chosen.total * 1e6:.1f} us estimated on {x.target.name}"
-    lines = [f"{len(plan.kernels)} kernels, {total}; {'; '.join(plan.notes)}"]
+    lines = [f"{counted(len(plan.kernels), 'kernel')}, {total}; {'; '.join(plan.notes)}"]
     for k, c in zip(plan.kernels, chosen.kernels):
         how = "one block sweeps each row" if c.cost.sweep is not None else "one block a tile"
         reads = ", ".join(b.name for b in k.reads)
@@ -265,7 +265,7 @@ def report(x: Extraction) -> str:
     for k in plan.once:
         lines += [f"once {k.name}:", *_outputs(k, text)]
     if len(x.covers) > 1:
-        others = ", ".join(f"{len(c.kernels)} kernels in {c.total * 1e6:.1f} us" for c in x.covers[1:])
+        others = ", ".join(f"{counted(len(c.kernels), 'kernel')} in {c.total * 1e6:.1f} us" for c in x.covers[1:])
         lines.append(f"next best: {others}")
     return "\n".join(lines)
 

@@ -126,8 +126,9 @@ def _call_program(file: str, name: str, scope: dict[str, object]):
     if not callable(program) or inspect.isclass(program):
         kind = "a class" if inspect.isclass(program) else type(program).__name__
         names = [n for n, v in scope.items() if _is_program(v, file)]
+        new = f"make an instance: `{name.lower()} = {name}(..)`" if inspect.isclass(program) else "write one"
         raise UnknownName(file=file, name=name, found=kind if name in scope else "nothing of this name",
-                          advice=f"one of {', '.join(names)}" if names else "write one")
+                          advice=f"one of {', '.join(names)}" if names else new)
     parameters = inspect.signature(program).parameters.values() if inspect.isfunction(program) else ()
     if inspect.isfunction(program) and all(p.default is not p.empty for p in parameters):
         return program()

@@ -90,6 +90,8 @@ def _config(folder: Path):
     path = folder / "config.json"
     try:
         kind = json.loads(path.read_text()).get("model_type")
+    except FileNotFoundError as error:
+        raise NoModel(folder=folder, found="no config.json in it" if folder.is_dir() else "nothing of this name") from error
     except (OSError, ValueError, AttributeError) as error:
         raise NoModel(folder=folder, found=getattr(error, "strerror", None) or f"config.json is no JSON object: {error}") from error
     try:

@@ -13,7 +13,7 @@ from deplodock.cli.options import json_option, output_options
 @json_option
 @output_options
 def command(words, as_json, out):
-    """List the laws: name, equation, conditions, numerics tag, file.
+    """List the laws of each file: name, numerics tag and equation; -v adds the conditions.
 
     WORDs narrow the list: a group (reduction), a tag (contracts), or a part of a name.
     """

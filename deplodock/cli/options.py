@@ -30,7 +30,8 @@ def source_options(function):
     @compose(
         click.argument("source", required=False, metavar="[SOURCE]"),
         click.option("-c", "code", metavar="CODE",
-                     help="Python; its last statement is an expression. torch, nn and F are in scope."),
+                     help="Python; its last statement is an expression. torch, nn and F are in scope; what torch.randn and the "
+                          "like make is an input."),
         click.option("--part", metavar="PATH", help="Of a model's folder, this module alone, as encoder."),
         click.option("--layer", type=int, metavar="N", help="Of a model's folder, this layer alone."),
         option("--seq", "sequence", type=click.IntRange(1), default=128, show_default=True, help="Of a model: tokens."),

@@ -41,10 +41,11 @@ def text(compilation, stage: str, cubins=()) -> str:
 def headed(compilation, mark: str = "# ") -> list[tuple[str, object]]:
     """Each distinct region of a compilation with a line of its own, which says how often it occurs; no line for a program
     that is one region."""
+    from deplodock.ir.show import counted
     regions = compilation.regions
     if len(regions) == 1:
         return [("", regions[0])]
-    return [(f"{mark}region {r.number} of {len(regions)}, {times} times: {len(r.torch.nodes)} nodes, up to "
+    return [(f"{mark}region {r.number} of {len(regions)}, {counted(times, 'time')}: {counted(len(r.torch.nodes), 'node')}, up to "
              f"{r.torch.nodes[-1].name}\n", r) for r, times in zip(regions, compilation.times)]
 
 

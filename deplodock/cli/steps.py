@@ -10,6 +10,7 @@ import difflib
 import click
 
 from deplodock.cli import stages
+from deplodock.ir.show import counted
 
 
 def summary(compilation, out, cubins=()) -> None:
@@ -19,11 +20,13 @@ def summary(compilation, out, cubins=()) -> None:
     regions = vars(compilation).get("regions", ())
     for region in regions:
         if len(regions) > 1:
-            out.say(f"region {region.number}, {compilation.times[region.number - 1]} times: {len(region.torch.nodes)} nodes")
+            times = counted(compilation.times[region.number - 1], "time")
+            out.say(f"region {region.number}, {times}: {counted(len(region.torch.nodes), 'node')}")
         saturation = vars(region).get("saturation")
         if saturation is not None:
             fired = {name: n for name, n in sorted(saturation.hits.items()) if n}
-            out.say(f"saturation: {saturation.egraph.size} e-nodes, stopped at {saturation.stopped}, {len(fired)} laws fired")
+            out.say(f"saturation: {saturation.egraph.size} e-nodes, stopped at {saturation.stopped}, "
+                    f"{counted(len(fired), 'law')} fired")
             out.say("  " + ", ".join(f"{name} {n}" for name, n in fired.items()))
         if "plan" in vars(region):
             _plan(region.plan, out)
@@ -37,7 +40,7 @@ def summary(compilation, out, cubins=()) -> None:
 
 
 def _plan(plan, out) -> None:
-    out.say(f"plan: {len(plan.kernels)} kernel{'s' * (len(plan.kernels) != 1)}, {len(plan.once)} more for constants, "
+    out.say(f"plan: {counted(len(plan.kernels), 'kernel')}, {len(plan.once)} more for constants, "
             + ("the cheapest cover of the candidates" if plan.optimal else "not proved to be the cheapest cover"))
 
 

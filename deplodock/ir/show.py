@@ -21,6 +21,11 @@ def signature(axes: tuple[Axis, ...], d) -> str:
     return f"{d}[{','.join(f'{a.name}:{a.extent}' for a in axes)}]"
 
 
+def counted(n: int, noun: str) -> str:
+    """`1 kernel`, `2 kernels`."""
+    return f"{n} {noun}{'s' * (n != 1)}"
+
+
 class Text:
     """Prints terms; `names` gives a name to tensors (or bodies) that then print as that name."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from deplodock.ir.loop import Const
-from deplodock.ir.show import Text
+from deplodock.ir.show import Text, counted
 from deplodock.ir.tile import (Access, Assign, Check, Combine, Compare, Convert, Coord, Copy, CopyOut, Exchange, Fill,
                                For, IndexTile, Kernel, LoadGlobal, LoadShared, Map, Mask, Mma, MmaCommit, MmaFence,
                                MmaWait, Operand, Param, Predicate, Promote, Reduce, Reg, SharedTile, Slice, Stmt, Store,
@@ -33,7 +33,7 @@ class _Show:
 
     def kernel(self, k: Kernel) -> str:
         self.out.append(f"kernel {k.name}({', '.join(map(self.param, k.params))})")
-        extras = [f"{k.warps} warps" + (" consume, 1 produces" if k.roles else "")]
+        extras = [counted(k.warps, "warp") + (" consume, 1 produces" if k.roles else "")]
         extras += [f"persistent {k.persistent}"] if k.persistent else []
         extras += [f"groups of {k.group[1]} {k.group[0]}"] if k.group else []
         extras += [f"{k.min_blocks} blocks an SM"] if k.min_blocks > 1 else []

@@ -312,7 +312,7 @@ def test_dtypes_that_pytorch_traces_but_does_not_compute(name):
 FILES = {
     "nothing of this name": ("x = 3", "model", UnknownName, "nothing of this name"),
     "not a program": ("model = 3", "model", UnknownName, "found:    int"),
-    "a class": ("class Model(nn.Module): pass", "Model", UnknownName, "found:    a class"),
+    "a class": ("class Model(nn.Module): pass", "Model", UnknownName, "a class\n  to do:    make an instance: `model = Model"),
     "nothing to call it with": ("def model(x): return x", "model", UnknownName, "add `example_inputs"),
     "no name": ("", "", UsageError, "a file and a name in it"),
 }
