@@ -223,7 +223,7 @@ def _explained(error: Exception) -> DeplodockError:
         e = e.__cause__ or e.__context__
     where = next((s for e in chain if (s := source_of_error(e))), None)
     for e in chain:
-        if "DataDependent" in type(e).__name__ or "data-dependent" in str(e):
+        if re.search("DataDependent|DynamicOutputShape", type(e).__name__) or "data-dependent" in str(e):
             return DataDependentShape(where,
                                       found="a branch, a size or a Python number that depends on a tensor's values")
         if gradient := gradient_wanted(e, where):

@@ -57,6 +57,15 @@ data-dependent shape
   where:    <-c>:1: x[x > 0]
   to do:    use torch.where in place of a branch or a boolean index, or keep this part of the program in PyTorch
 """),
+    "operator that looks at values": (
+        'x = torch.randn(5, 1, 4).log_softmax(2); n = torch.tensor([2])\nF.ctc_loss(x, torch.tensor([[1, 2]]), n, n)',
+        "DataDependentShape", """\
+data-dependent shape
+  expected: shapes and control flow that are known before the program runs
+  found:    a branch, a size or a Python number that depends on a tensor's values
+  where:    <-c>:2: F.ctc_loss(x, torch.tensor([[1, 2]]), n, n)
+  to do:    use torch.where in place of a branch or a boolean index, or keep this part of the program in PyTorch
+"""),
     "branch on a value": (
         'x = torch.randn(8)\ny = x if x.sum() > 0 else -x\ny', "DataDependentShape", """\
 data-dependent shape
