@@ -17,7 +17,7 @@ from deplodock.ir.loop import Cast, Fold, Load, children, loads
 from deplodock.ir.plan import Schedule
 from deplodock.ir.term import Term
 from deplodock.join import Relation, Row
-from deplodock.lower.structure import Loop, Product, Structure, limits
+from deplodock.lower.structure import Loop, Product, Structure, limits, product
 from deplodock.target import Target
 from rules import schedule as laws
 
@@ -77,7 +77,8 @@ class Shape:
     bytes: int
     masked: bool
     computed: tuple[int, int] = (0, 0)
-    """Operators that make an element of the rows' and of the columns' operand, where it is not only loaded."""
+    """Operators that make an element of the rows' and of the columns' operand, where it is not only loaded; those of folds
+    beside the product, as the statistic of a norm, are the rows'."""
 
     # ---- reading a kernel -----------------------------------------------------------------------------------------
 
@@ -444,8 +445,9 @@ def _product(part: Structure, found: list[tuple[Loop, Product]], common: dict) -
     most = [max(n) for n in zip(*(staged(q, l) for q in common["parts"] for l in every(q.loops) if l.products))]
     fact = laws.product(common["name"], m, n, loop.axis.extent, *most, size)
     left, right = (p.left, p.right) if set(rows) == p.rows else (p.right, p.left)
+    beside = sum(operators(b) for f in loop.folds if not product(f) for b in f.bodies)
     return Shape(fact=fact, rows=rows, columns=columns, depth=(loop.axis,), keys=None, size=size, batch=batch,
-                 masked=False, computed=(operators(left), operators(right)), **common)
+                 masked=False, computed=(operators(left) + beside, operators(right)), **common)
 
 
 def _chained(part: Structure, loop: Loop, p: Product, common: dict) -> Shape:

@@ -77,8 +77,14 @@ def loops(bodies: Iterable[Term], done: frozenset[Fold] = frozenset()) -> tuple[
         done = done | frozenset(group)
         inside = loops([b for f in group for b in f.bodies], done)
         products = tuple(p for f in group if (p := product(f)))
-        out.append(Loop(group[0].axes[0], tuple(group), products, inside))
+        out.append(Loop(common_axis(group), tuple(group), products, inside))
     return tuple(out)
+
+
+def common_axis(group: list[Fold]) -> Axis:
+    """The axis of the loop of sibling folds: the first one's that no fold inside goes by, too."""
+    inside = {g.axes[0] for g in all_folds(b for f in group for b in f.bodies)}
+    return next((f.axes[0] for f in group if f.axes[0] not in inside), group[0].axes[0])
 
 
 def siblings(bodies: Iterable[Term], done: Callable[[Fold], bool],

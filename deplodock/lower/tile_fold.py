@@ -20,7 +20,7 @@ from deplodock.ir.loop import Fold, Load, const, dtype, loads, subst
 from deplodock.ir.term import Term
 from deplodock.ir.tile import Combine, Fill, For, MmaWait, Promote, origin
 from deplodock.lower.flatten import all_folds, identity, outer_folds
-from deplodock.lower.structure import affine, backwards, limits, product, siblings, slack
+from deplodock.lower.structure import affine, backwards, common_axis, limits, product, siblings, slack
 from deplodock.lower.tile_chunk import PARTIAL, in_memory, k_step, promoted_inside, slices, spare
 from deplodock.lower.tile_online import finish_online, online, score_frame, start_online
 from deplodock.lower.tile_scope import Bound, Item, Level, Plan, Roles, Scope, flipped
@@ -73,7 +73,8 @@ def _same(s: Scope, f: Fold) -> Fold:
 
 def loop(s: Scope, group: list[Fold]) -> None:
     """One loop over the common axis of sibling folds, or no loop, where one tile holds the axis."""
-    axis = group[0].axes[0]
+    axis = common_axis(group)
+    s.require(axis.name not in s.bind, f"a loop over {axis.name} lies within another")
     folds = {f: _under(f, axis) for f in group}
     spread = s.spreads[axis.name].span
     unit = max(spread, *(k_step(s, dtype(f)) for f in group if product(f)), 1)

@@ -24,6 +24,9 @@ PROGRAMS = {
     "a common factor that is infinite": "x = torch.tensor([-float('inf'), float('inf'), 0, 2]); x + x * x, x - x * 0.5",
     "one query in groups": "F.scaled_dot_product_attention(torch.randn(1, 4, 1, 16).half(), "
                            "*torch.randn(2, 1, 2, 33, 16).half(), enable_gqa=True)",
+    # Folds of two results share a loop; inside it lies another that goes by the name of one of theirs.
+    "loops of one name": "x, (w, b) = torch.randn(5, 2).double(), torch.randn(2, 2).double(); "
+                         "(x < w).any(), F.layer_norm(x, (2,), w, b).amin((1, 0))",
 }
 
 
