@@ -76,7 +76,7 @@ class Shape:
     batch: int
     bytes: int
     masked: bool
-    computed: tuple[int, int] = (0, 0)
+    computed: tuple[float, float] = (0, 0)
     """Operators that make an element of the rows' and of the columns' operand, where it is not only loaded; those of folds
     beside the product, as the statistic of a norm, are the rows'."""
 
@@ -334,7 +334,8 @@ class Shape:
         made = self.computed[0] * r["bm"] * r["bk"] * r["wn"] + self.computed[1] * r["bn"] * r["bk"] * r["wm"]
         busy += OPERATOR * resident * made / (128 * min(1.0, warps / 8))
         late = ROUND / (r["stages"] - 1)
-        each = max(busy / target.clock + MEETING, resident * slab / (SLAB * target.clock), late) + 0.1 * late
+        narrow = max(1.0, 128 / (r["bk"] * self.size)) ** 0.4          # the cache sends lines of 128 bytes
+        each = max(busy / target.clock + MEETING, resident * slab * narrow / (SLAB * target.clock), late) + 0.1 * late
         work = waves * -(-self.length // r["bk"]) * each + 2.5e-6
         moved = (self.bytes + min(self._again(r))) / target.bandwidth
         return max(work, moved) + 0.1 * min(work, moved)
@@ -445,7 +446,7 @@ def _product(part: Structure, found: list[tuple[Loop, Product]], common: dict) -
     most = [max(n) for n in zip(*(staged(q, l) for q in common["parts"] for l in every(q.loops) if l.products))]
     fact = laws.product(common["name"], m, n, loop.axis.extent, *most, size)
     left, right = (p.left, p.right) if set(rows) == p.rows else (p.right, p.left)
-    beside = sum(operators(b) for f in loop.folds if not product(f) for b in f.bodies)
+    beside = sum(operators(b) for f in loop.folds if not product(f) for b in f.bodies) / 4      # with the sum, a multiply-add
     return Shape(fact=fact, rows=rows, columns=columns, depth=(loop.axis,), keys=None, size=size, batch=batch,
                  masked=False, computed=(operators(left) + beside, operators(right)), **common)
 
