@@ -200,6 +200,7 @@ class Shape:
         knobs |= {f"tile.{a.name}": 1 for a in self.depth[:-1]} | {f"tile.{self.depth[-1].name}": round_up(self.depth[-1].extent, 16)}
         knobs |= self._tiles(self.rows, r["bm"], least * r["wm"]) | {f"warps.{self.rows[-1].name}": r["wm"]}
         knobs |= {f"tile.{a.name}": round_up(a.extent, 16) for a in self.columns}
+        knobs |= {f"tile.{a.name}": r["keys"] for a in self._apart()}
         return knobs | self._order()
 
     def _chain_fma(self, r: dict) -> dict:
@@ -211,13 +212,21 @@ class Shape:
         knobs[f"tile.{self.depth[-1].name}"] = power(self.depth[-1].extent)
         for a in self.columns:
             knobs |= {f"tile.{a.name}": max(8, power(a.extent)), f"lanes.{a.name}": 8}
-        return knobs
+        return knobs | {f"lanes.{a.name}": 8 for a in self._apart()}
 
     def _key_axes(self) -> list[Axis]:
         """The axes of loops around a product that are axes of its result: where the maximum of the scores comes first,
         keys are swept twice."""
         return [l.axis for part in self.parts for l in every(part.loops)
                 if any(l.axis in p.rows | p.columns for i in every(l.inside) for p in i.products)]
+
+    def _apart(self) -> list[Axis]:
+        """The innermost columns of products that are neither rows, columns nor keys of the dominant one: of scores that are
+        computed again where the result is. In tiles, as keys are, they are summed in the same order as for their maximum and
+        their sum, so that roundings of exp(s - max s) / sum cancel; and they are summed once, not in a block for each."""
+        known = {*self.rows, *self.columns, *self._key_axes()}
+        found = [(part, sides(part, p)[1][-1]) for part in self.parts for l in every(part.loops) for p in l.products]
+        return [a for part, a in found if a in part.axes and a not in known]
 
     def _order(self) -> dict:
         """Where a mask shortens the loop of late tiles' neighbours, the longest tiles of all batches come first."""

@@ -29,6 +29,7 @@ PROGRAMS = {
     "attention to a column": "F.scaled_dot_product_attention(torch.randn(3, 2, 2).half(), torch.randn(3, 8, 2).half(), "
                              "torch.randn(3, 8, 1).half(), is_causal=True)",
     "attention32": "F.scaled_dot_product_attention(*(torch.randn(1, 2, 40, 24) for _ in range(3)))",
+    "scores computed again": "(torch.randn(8, 16) @ torch.randn(16, 8) @ torch.randn(8, 13)).softmax(-1)",
 }
 FACTS = [laws.machine(20_000, 128), laws.product("a", 40, 17, 33, 1, 1, 1, 4), laws.product("b", 96, 200, 64, 2, 1, 2, 2),
          laws.chained("c", 48, 40, 16, 24, 2), laws.chained("d", 48, 40, 16, 24, 4), laws.rows("e", 9, 130, 1, 4),

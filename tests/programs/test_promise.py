@@ -5,7 +5,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.programs.support import DTYPES, FUNCTIONS, KINDS, arguments, broken, normal
+from deplodock.reference import reference
+from deplodock.runtime.program import CompiledProgram, Loadable
+from tests.programs.support import DTYPES, FUNCTIONS, KINDS, arguments, broken, normal, program
 
 PRIMES = {
     "matmul": [(2, 17, 13), (13, 31)],
@@ -58,6 +60,18 @@ def test_one_element(kind):
 @pytest.mark.parametrize("kind, dtype", [*((k, "bf16") for k in KINDS), ("softmax", "f32"), ("sdpa", "f32"), ("naive_attn", "f16")])
 def test_strict(kind, dtype):
     assert broken(FUNCTIONS[kind], arguments(kind, PRIMES[kind], dtype), "strict") == []
+
+
+@pytest.mark.parametrize("depth", [8, 40])
+def test_a_weight_that_is_one_is_one(depth):
+    """Scores that are computed twice, for their maximum and for the result, are the same bits: large ones cancel."""
+    x = program(lambda a, b, c: (a @ b @ c).softmax(-1), [normal(24, 16), 3 * normal(16, depth), 3 * normal(depth, 13)])
+    assert len(x.plan.kernels) == 1, "no scores are computed twice"
+    compiled = CompiledProgram(Loadable(x.torch, x.plan, x.cuda, x.target.arch), x.captured.parameters, "cpu")
+    (y,), (exact,) = compiled(*x.captured.inputs), reference(x.torch, x.captured.inputs, x.captured.parameters)
+    ones = exact > 1 - 1e-9
+    assert ones.sum() > 12
+    assert (y[ones] == 1).all()
 
 
 # ---- nothing at all ----------------------------------------------------------------------------------------------------
