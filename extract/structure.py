@@ -94,9 +94,14 @@ def _buffers(t: Term) -> tuple[tuple[str, int], ...]:
     return tuple(x for c in children(t) for x in _buffers(c))
 
 
+def _less_maximum(t: Term) -> bool:
+    return isinstance(t, Op) and t.name == "neg" and any(f.monoid == "max" for f in tops(t))
+
+
 def product_of(factors: Iterable[Term], name: str = "mul") -> Term:
-    """Operands of `mul` or `add` in their canonical order, which makes equal bodies one term."""
-    first, *rest = sorted(factors, key=place)
+    """Operands of `mul` or `add` in their canonical order, which makes equal bodies one term. A maximum that is subtracted
+    comes last: a + b - max(a + b) has the rounding of a + b twice, and loses it."""
+    first, *rest = sorted(factors, key=lambda f: (_less_maximum(f), place(f)))
     for f in rest:
         first = Op(name, (first, f))
     return first
