@@ -34,9 +34,6 @@ SLACK = 2.0
 """A product may be recomputed if that takes at most this many times as long as storing and reading its result would."""
 WITH_PROLOGUE = 0.85
 """Share of the tensor cores' rate that is left where an operand is computed on its way in (measured: 0.8)."""
-STAGED = 0.97
-"""The same of multiply-adds, which read the operand from shared memory either way. A lower bound: with small tiles it has
-taken twice as long."""
 CHAINED = 0.65
 """Share that is left to a product whose operand is another product's tile (measured: attention, 0.6 to 0.7)."""
 STORING = 0.05
@@ -275,8 +272,7 @@ class _Tally:
             case False, Dtype.f64: resource, rate = "fma64", target.fma64
             case _: resource, rate = "vector", target.vector
         chained = f in self.chained or any(product(g) for g in inside(f))
-        prologue = (WITH_PROLOGUE if p.mma else STAGED) if p.prologue else 1.0
-        kept = CHAINED if chained and p.mma else prologue
+        kept = 1.0 if not p.mma else CHAINED if chained else WITH_PROLOGUE if p.prologue else 1.0
         if 2 * n * (times - 1) / kept / rate > SLACK * (target.launch + 4 * volume(f.free) / target.bandwidth):
             return "recomputation costs more than storing"
         self.products.append((f, p))
