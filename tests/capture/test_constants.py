@@ -84,7 +84,8 @@ def written(x):
     return x + torch.full((5, 5), -math.inf).triu(1), x * (torch.arange(5) * 0.5).sin()
 
 
-X = torch.randn(2, 5, 4)
+DRAWN = torch.Generator().manual_seed(0)
+X = torch.randn(2, 5, 4, generator=DRAWN)
 PROGRAMS = {
     "packed": (packed, (X,), """\
 x: f32[2,5,4] = input
@@ -96,7 +97,7 @@ le: b8[1,5,5] = le reshape_1 reshape
 expand: b8[2,5,5] = expand le
 scaled_dot_product_attention: f32[2,5,4] = scaled_dot_product_attention x x x expand is_causal=False scale=0.5 enable_gqa=False
 return scaled_dot_product_attention"""),
-    "buckets": (buckets, (torch.randn(5, 5, 3), torch.randn(4, 3)), """\
+    "buckets": (buckets, (torch.randn(5, 5, 3, generator=DRAWN), torch.randn(4, 3, generator=DRAWN)), """\
 x: f32[5,5,3] = input
 table: f32[4,3] = input
 _to_copy_1: i64[5,5] = parameter 'constant._to_copy_1'
@@ -110,7 +111,7 @@ x: f32[2,5,4] = input
 unsqueeze: b8[5,1] = parameter 'constant.unsqueeze'
 where: f32[2,5,4] = where unsqueeze x 0.0
 return where"""),
-    "written": (written, (torch.randn(5, 5),), """\
+    "written": (written, (torch.randn(5, 5, generator=DRAWN),), """\
 x: f32[5,5] = input
 full: f32[5,5] = full value=-inf
 triu: f32[5,5] = triu full diagonal=1
