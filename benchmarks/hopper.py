@@ -10,7 +10,6 @@ does it.
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Callable
@@ -19,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.report import about
+from benchmarks.report import about, write_lines
 from deplodock.ir.plan import Kernel
 from deplodock.lower.cuda import lower_cuda
 from deplodock.lower.kernel import lower_kernel
@@ -129,9 +128,7 @@ def main() -> None:
             lines.append(f"| {name} | {r['error']:.2e} | {r['eager_error']:.2e} | {'yes' if r['repeats'] else 'NO'} | {r['registers']} | {mine:.1f} | "
                          + ", ".join(f"{k} {v:.1f}" for k, v in rest.items()) + " | " + ", ".join(f"{v / mine:.2f}" for v in rest.values()) + " |")
             print(lines[-1], flush=True)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "hopper.json").write_text(json.dumps({"about": head, "results": rows}, indent=1))
-    (args.out / "hopper.md").write_text("\n".join(lines) + "\n")
+    write_lines(args.out, "hopper", head, rows, lines)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,13 @@ def write(results: list[Result], facts: dict[str, str], folder: Path, kind: str 
     return stem.with_suffix(".md")
 
 
+def write_lines(folder: Path, name: str, facts: dict[str, str], results: object, lines: list[str]) -> None:
+    """Writes <name>.json, with everything, and <name>.md, these lines."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps({"about": facts, "results": results}, indent=1))
+    (folder / f"{name}.md").write_text("\n".join(lines) + "\n")
+
+
 def _table(results: list[Result], facts: dict[str, str]) -> list[str]:
     lines = [f"# {facts['gpu']}, {facts['date']}, numerics {facts['numerics']}", "",
              ", ".join(f"{k} {v}" for k, v in facts.items() if k not in ("gpu", "date", "numerics")), "",

@@ -9,7 +9,6 @@ fastest of the sample; `rank` is Spearman's correlation of estimates and times.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Callable
 import torch
 import torch.nn.functional as F
 
-from benchmarks.report import about
+from benchmarks.report import about, write_lines
 from deplodock.ir.dtype import bf16, f32
 from deplodock.ir.plan import Kernel, Plan
 from deplodock.lower.cuda import CudaKernel, lower_cuda
@@ -35,6 +34,7 @@ from tests.lowering import terms
 SIZES = {"32x2048x2048": (32, 2048, 2048), "128x2048x5632": (128, 2048, 5632), "512x2048x2048": (512, 2048, 2048),
          "32x18944x3584": (32, 18944, 3584)}
 """Rows, columns and depth."""
+TARGET = target("h200")
 FAR = 4
 """Times the least estimate beyond which a schedule is not worth a measurement."""
 
@@ -60,7 +60,7 @@ CASES: dict[str, tuple[Kernel, Callable]] = {
 
 def sampled(kernel: Kernel, best: int, others: int) -> list[Offer]:
     """The first legal offers, and some of the rest that are not far from them."""
-    found = next(iter(offers(Plan((), (), (), (kernel,), ()), {}, target("h200")).values()))
+    found = next(iter(offers(Plan((), (), (), (kernel,), ()), {}, TARGET).values()))
     rest = [o for o in found[best:] if o.cost < FAR * found[0].cost]
     random.Random(1).shuffle(rest)
     out: list[Offer] = []
@@ -119,7 +119,7 @@ def main() -> None:
     parser.add_argument("--others", type=int, default=14)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     args = parser.parse_args()
-    gpu, head, results = Gpu(0, target("h200").arch), about(torch.cuda.get_device_name(), "-"), {}
+    gpu, head, results = Gpu(0, TARGET.arch), about(torch.cuda.get_device_name(), "-"), {}
     lines = ["# Schedules", "", ", ".join(f"{k} {v}" for k, v in head.items()), "",
              "Microseconds of device time, cold.", "",
              "| kernel | schedules | wrong | rank | chosen us | expected us | found us | PyTorch us |", "|---|--:|--:|--:|--:|--:|--:|--:|"]
@@ -129,16 +129,14 @@ def main() -> None:
                 continue
             found = sampled(kernel, args.best, args.others)
             cuda = [built(kernel, o) for o in found]
-            cubins = compile_all([(k.name, k.source) for k in cuda], "sm_90a", Cache("cubin"))
+            cubins = compile_all([(k.name, k.source) for k in cuda], TARGET.arch, Cache("cubin"))
             rows, theirs = timed(kernel, eager, list(zip(found, cuda, cubins)), gpu)
             results[name] = {"eager": theirs, "schedules": rows}
             rank = correlation([r["estimate"] for r in rows], [r["us"] for r in rows])
             lines.append(f"| {name} | {len(rows)} | {sum(not r['right'] for r in rows)} | {rank:.2f} | {rows[0]['us']:.1f} | "
                          f"{rows[0]['estimate']:.1f} | {min(r['us'] for r in rows):.1f} | {theirs:.1f} |")
             print(lines[-1], flush=True)
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "schedules.json").write_text(json.dumps({"about": head, "results": results}, indent=1))
-    (args.out / "schedules.md").write_text("\n".join(lines) + "\n")
+    write_lines(args.out, "schedules", head, results, lines)
 
 
 if __name__ == "__main__":

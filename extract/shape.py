@@ -33,6 +33,10 @@ CHAINED = 0.35
 """Share of the multiply-adds that a register tile inside another fold issues beside its loads."""
 
 # Of products, fitted to benchmarks/results/schedules.json; cycles are of an SM.
+START = 2.5e-6
+"""Seconds of a launch beside its rounds."""
+ALONE = 8
+"""Cycles of a round that a warp waits for its own operands, where no other has its scheduler."""
 KEPT = 50e6
 """Bytes of an operand that the second-level cache keeps from one row of tiles to the next."""
 SLAB = 40
@@ -338,14 +342,14 @@ class Shape:
         resident = -(-blocks // (target.sms * waves))
         reads, issued, products, fetched = self._cycles(r, target)
         warps *= resident
-        busy = max(warps * reads, -(-warps // 4) * issued, warps * products, issued + 8, fetched)
+        busy = max(warps * reads, -(-warps // 4) * issued, warps * products, issued + ALONE, fetched)
         # Each warp makes its own fragments of an operand that is computed.
         made = self.computed[0] * r["bm"] * r["bk"] * r["wn"] + self.computed[1] * r["bn"] * r["bk"] * r["wm"]
         busy += OPERATOR * resident * made / (128 * min(1.0, warps / 8))
         late = ROUND / (r["stages"] - 1)
         narrow = max(1.0, 128 / (r["bk"] * self.size)) ** 0.4          # the cache sends lines of 128 bytes
         each = max(busy / target.clock + MEETING, resident * slab * narrow / (SLAB * target.clock), late) + 0.1 * late
-        work = waves * -(-self.length // r["bk"]) * each + 2.5e-6
+        work = waves * -(-self.length // r["bk"]) * each + START
         moved = (self.bytes + min(self._again(r))) / target.bandwidth
         return max(work, moved) + 0.1 * min(work, moved)
 
